@@ -124,6 +124,43 @@ def test_one_that_takes_is_killed():
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
 
+def test_allocations_that_do_not_fit_together():
+    """Each of them fits beside what their job has, so that it gets its turn, and one of them."""
+    daemon = started()
+    size = SIZE * 4 // 5
+    first = Member(daemon, size, "first", obeys=False)
+    first.wait("welcome")
+    second = Member(daemon, 0, "second")
+    second.wait("welcome")
+    second.grow(SIZE)
+    first.wait("yield")
+    first.say("state waiting", f"freed {size}", "mapped 0", "end ok", f"need {UUID} 0 {size}", "want")
+    for serial in (1, 2):
+        first.say(f"grow {serial} {UUID} {SIZE // 2}")
+    until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+    second.hang_up()
+    first.wait("room")
+    equal([event["text"] for event in events() if event["event"] == "unfit"], [], "that it cannot fit")
+
+
+def test_others_are_not_those_that_come_and_go():
+    """Memory is of others only if it lasts: not of one that joins again, nor what the driver has yet to free."""
+    daemon = started("--quantum", "100")
+    say_memory(daemon.memory, SIZE)
+    waits = Member(daemon, SIZE, "waits", mapped=0, state="waiting")
+    waits.wait("welcome")
+    waits.say("want")
+    time.sleep(1)
+    ends = Member(daemon, SIZE, "ends")
+    ends.wait("welcome")
+    time.sleep(0.5)
+    ends.hang_up()
+    time.sleep(0.5)
+    say_memory(daemon.memory, 0)
+    until(lambda: waits.mapped == SIZE, 5, "it has its memory")
+    equal([event["text"] for event in events() if event["event"] == "unfit"], [], "that it cannot fit")
+
+
 def test_one_that_is_silent_is_left_alone():
     daemon = started("--silence", "0.3")
     first = Member(daemon, SIZE, "first", obeys=False)
@@ -200,6 +237,8 @@ def two_of_a_job():
         "share 1", job, "name many", "pid 7", "command ./many", f"need {UUID} 0 {half}", "state waiting",
         "joined")) for _ in range(2)]
     for member in pair:
+        member.wait("welcome")  # of both, before one of them wants its memory
+    for member in pair:
         member.wait("yield")
         member.give(0)
     for member in pair:
@@ -236,8 +275,6 @@ def test_one_that_has_all_of_its_memory():
 
 def test_one_with_room_for_a_part_owes_no_answer():
     """It has taken that part, and waits for more."""
-    for member in pair:
-        member.wait("welcome")  # of both, before one of them wants its memory
     daemon = started("--silence", "60")
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")

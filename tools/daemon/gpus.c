@@ -12,16 +12,17 @@
 #define LOG_PREFIX "gpus: "
 #include "common/log.h"
 
-#define LASTS_S   4  /* memory that others have is theirs */
+#define LASTS_S   4    /* memory that others have is theirs */
+#define FRESH_MS  1000 /* of a sample by which an allocation is refused */
 #define RETURNS_S 10 /* a member that has left may join again (protocol.h), or its memory is free */
 
 static struct daemon_gpu gpus[TURNS_GPUS];
 static size_t last_other[TURNS_GPUS]; /* of the sample before */
 
-/* What was seen in a second: the least that was used on the GPU, and the most that members had there. */
+/* What was seen in a second: the least that was used on the GPU, and that others had; the most of members. */
 static struct second {
 	long number;
-	size_t used; /* SIZE_MAX: not known */
+	size_t used, other; /* SIZE_MAX: not known */
 	size_t mapped;
 } seconds[TURNS_GPUS][RETURNS_S + 1];
 
@@ -119,23 +120,28 @@ void gpus_sample(double age_ms, double now)
 	}
 }
 
-static void note_second(int i, double now, size_t used, size_t mapped)
+static void note_second(int i, double now, size_t used, size_t other, size_t mapped)
 {
 	long number = (long)(now / 1000);
 	struct second *s = &seconds[i][number % (RETURNS_S + 1)];
 
 	if (s->number != number)
-		*s = (struct second){.number = number, .used = SIZE_MAX};
+		*s = (struct second){.number = number, .used = SIZE_MAX, .other = SIZE_MAX};
 	s->used = used < s->used ? used : s->used;
+	s->other = other < s->other ? other : s->other;
 	s->mapped = mapped > s->mapped ? mapped : s->mapped;
 }
 
-/* What others had all the time for LASTS_S, even if members had all that they had in RETURNS_S. */
-static size_t lasting(int i, double now)
+/*
+ * What others had whenever that was looked at in LASTS_S: *@other as members have said; returns what it was even
+ * if they had all the time what they had at any time in RETURNS_S. 0: not known.
+ */
+static size_t lasting(int i, double now, size_t *other)
 {
-	size_t used = SIZE_MAX, mapped = 0;
+	size_t used = SIZE_MAX, least = SIZE_MAX, mapped = 0;
 	bool for_long = false;
 
+	*other = 0;
 	for (const struct second *s = seconds[i]; s < seconds[i] + RETURNS_S + 1; s++) {
 		long age = (long)(now / 1000) - s->number;
 
@@ -145,11 +151,13 @@ static size_t lasting(int i, double now)
 		if (age > LASTS_S || s->used == SIZE_MAX)
 			continue;
 		used = s->used < used ? s->used : used;
+		least = s->other < least ? s->other : least;
 		for_long |= age >= LASTS_S - 1;
 	}
 	/* Members of an earlier daemon may join. */
 	if (!for_long || now - began_ms < RETURNS_S * 1000)
 		return 0;
+	*other = least;
 	return used > mapped ? used - mapped : 0;
 }
 
@@ -160,13 +168,12 @@ static size_t all_but(const struct daemon_gpu *gpu, size_t other)
 	return gpu->total > other + margin ? gpu->total - other - margin : 0;
 }
 
-static size_t most_of(int i, double now)
+static void set_lasting(int i, double now)
 {
-	const struct daemon_gpu *gpu = &gpus[i];
+	struct daemon_gpu *gpu = &gpus[i];
+	size_t least = lasting(i, now, &gpu->lasts);
 
-	if (!rules_share(gpu->uuid))
-		return 0;
-	return gpu->total ? all_but(gpu, lasting(i, now)) : TURNS_NO_LIMIT;
+	gpu->most = rules_share(gpu->uuid) ? all_but(gpu, least) : 0;
 }
 
 static void set_others(int i, size_t other, double now)
@@ -175,14 +182,14 @@ static void set_others(int i, size_t other, double now)
 
 	gpu->other = other;
 	gpu->capacity = rules_share(gpu->uuid) ? all_but(gpu, other) : TURNS_NO_LIMIT;
-	gpu->most = most_of(i, now);
+	set_lasting(i, now);
 }
 
 void gpus_leave(int i, size_t mapped, size_t all, double now)
 {
 	if (!gpus[i].total)
 		return;
-	note_second(i, now, SIZE_MAX, all);
+	note_second(i, now, SIZE_MAX, SIZE_MAX, all);
 	last_other[i] = gpus[i].other + mapped;
 	set_others(i, last_other[i], now);
 }
@@ -198,15 +205,19 @@ static void take_sample(int i, const struct sample *sample, double now)
 	gpu->unknown = !sample->total;
 	if (!sample->total || sample->free > sample->total)
 		return;
+	gpu->taken_ms = now;
 	/* Of what is used it is not known now whose it is. */
 	if (mapped < 0) {
-		gpu->most = most_of(i, now);
+		if (gpu->total)
+			set_lasting(i, now);
+		else if (rules_share(gpu->uuid))
+			gpu->most = TURNS_NO_LIMIT;
 		return;
 	}
 	other = used > (size_t)mapped ? used - mapped : 0;
 	gpu->total = sample->total;
 	gpu->used = used;
-	note_second(i, now, used, (size_t)mapped);
+	note_second(i, now, used, other, (size_t)mapped);
 	set_others(i, first || other < last_other[i] ? other : last_other[i], now);
 	last_other[i] = other;
 }
@@ -227,6 +238,14 @@ void gpus_take(double now)
 	pr_warn("the process that asks NVML has ended");
 	for (int i = 0; i < ngpus; i++)
 		give_up(&gpus[i]);
+}
+
+bool gpus_is_fresh(int i, double now)
+{
+	/* NVML may have ended, or seem to hang: then nothing newer comes. */
+	return now - gpus[i].taken_ms <= FRESH_MS ||
+	       (gpus[i].asked ? now - gpus[i].asked_ms >= GPUS_PATIENCE_MS
+			      : gpus[i].asked_ms > gpus[i].taken_ms);
 }
 
 bool gpus_are_settled(double now)

@@ -24,12 +24,14 @@ struct daemon_gpu {
 	size_t total, used; /* as NVML has it; 0: not known */
 	size_t other;       /* what others have */
 	size_t capacity;
-	size_t most; /* what members may come to have: all but what others have for long (turns_most()) */
+	size_t most;     /* what members may come to have, as far as is known */
+	size_t lasts;    /* what others have had for seconds */
 	bool drained;    /* nobody gets a turn there */
 	bool known;      /* it was sampled, or nobody knows it */
 	bool unknown;    /* NVML has said so */
 	bool asked;      /* a sample is under way */
 	double asked_ms; /* the last one; 0: never */
+	double taken_ms; /* the last that has come; 0: none */
 };
 
 /*
@@ -62,6 +64,9 @@ void gpus_leave(int gpu, size_t mapped, size_t all, double now);
  * no sample is under way, so that there are moments without any.
  */
 void gpus_sample(double age_ms, double now);
+
+/* False: the last sample of @gpu is old, and a new one may say else. */
+bool gpus_is_fresh(int gpu, double now);
 
 /* Take the samples that have come. */
 void gpus_take(double now);

@@ -38,14 +38,16 @@ static struct event_subject subject_of(const struct member *m)
 	} while (0)
 
 /* It may have another part of its memory on the GPUs than it has said. */
-static bool is_unsure(const struct member *m, double calm_ms)
+static bool is_unsure(const struct member *m, double now)
 {
 	if (m->silent)
 		return false;
 	/* It says so at the end of a pause, and in full at that of a yield. */
-	if ((m->state == STATE_PAUSING && !m->drains) || (m->hand == HAND_OUT && m->freed))
+	if ((m->state == STATE_PAUSING && !m->drains &&
+	     now - m->state_ms < rules_value(CONF_SILENCE)) ||
+	    (m->hand == HAND_OUT && m->freed))
 		return true;
-	return m->moved && m->moved_ms > calm_ms;
+	return m->moved && m->moved_ms > now - CALM_MS;
 }
 
 /* What all members have on @gpu, as they have said. */
@@ -61,10 +63,10 @@ static size_t told_on(int gpu)
 /* The same; -1 while memory moves there, or has moved since they said so. */
 static long mapped_on(int gpu)
 {
-	double calm_ms = clock_ms() - CALM_MS;
+	double now = clock_ms();
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
-		if (m->need[gpu].told && is_unsure(m, calm_ms))
+		if (m->need[gpu].told && is_unsure(m, now))
 			return -1;
 	return (long)told_on(gpu);
 }
@@ -181,6 +183,7 @@ static bool take_state(struct member *m, const char *word, double now)
 		if (strcmp(names[i], word) != 0)
 			continue;
 		m->state = i;
+		m->state_ms = now;
 		m->drains = false;
 		m->waits_alone |= i == STATE_WAITING && m->hand == HAND_NONE && m->id &&
 				  !parties_is_out(parties, m->id);
@@ -626,13 +629,13 @@ static void tell_unfit(struct member *m, double now)
 		peer_say(m->peer, "unfit %s %zu %zu", gpu->uuid, view.needs, view.there);
 		note("unfit", m, "its job needs %s, and at most %s are there, as others have %s",
 		     format_bytes(needs, view.needs), format_bytes(there, view.there),
-		     format_bytes(other, gpu->other));
+		     format_bytes(other, gpu->lasts));
 	}
 	m->needs = view.unfit_on >= 0 ? view.needs : 0;
 }
 
 /*
- * What members may have at most. Host memory that is pinned to hold what is out takes page tables on the GPU,
+ * What members may have together. Host memory that is pinned to hold what is out takes page tables on the GPU,
  * 2 MiB for a GiB, which a job gives back where it lacks them.
  */
 static size_t there_on(int i, const struct daemon_gpu *gpu)
@@ -642,7 +645,7 @@ static size_t there_on(int i, const struct daemon_gpu *gpu)
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		if (m->need[i].total > m->need[i].mapped)
 			out += m->need[i].total - m->need[i].mapped;
-	return (gpu->total > gpu->other ? gpu->total - gpu->other : 0) + out / 512;
+	return (gpu->total > gpu->lasts ? gpu->total - gpu->lasts : 0) + out / 512;
 }
 
 void members_decide(double now)
@@ -661,7 +664,7 @@ void members_decide(double now)
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {
 		turns_capacity(turns, i, gpu->capacity);
-		turns_most(turns, i, gpu->most);
+		turns_most(turns, i, gpus_is_fresh(i, now) ? gpu->most : TURNS_NO_LIMIT);
 		turns_there(turns, i, gpu->total ? there_on(i, gpu) : 0);
 		turns_drain(turns, i, gpu->drained);
 	}

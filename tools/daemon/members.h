@@ -37,6 +37,7 @@ struct member {
 	enum turns_class class;
 	int weight;
 	enum job_state state;
+	double state_ms; /* since when */
 	struct member_need need[TURNS_GPUS];
 	bool waits_alone; /* for memory: it has its lease */
 	enum member_hand hand;

@@ -157,6 +157,54 @@ START_TEST(while_memory_moves_nobody_knows_whose_it_is)
 }
 END_TEST
 
+/* What members have may move at any time, so that the least of what is used says nothing of others. */
+START_TEST(what_others_had_while_members_took_turns)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(10000, 300, 300);
+	ck_assert_uint_eq(gpu->lasts, 0);
+	for (int i = 0; i < 3; i++) {
+		pass(500, 600, 400);
+		pass(500, 300, 100);
+	}
+	ck_assert_uint_eq(gpu->lasts, 0);
+	for (int i = 0; i < 3; i++) {
+		pass(500, 600, 400);
+		pass(500, 300, 100);
+	}
+	ck_assert_uint_eq(gpu->lasts, 200);
+	ck_assert_uint_eq(gpu->most, MOST);
+	/* One has ended, and the driver frees its memory a little later. */
+	gpus_leave(0, 100, 100, now);
+	pass(1000, 300, 0);
+	ck_assert_uint_eq(gpu->lasts, 200);
+	pass(250, 200, 0);
+	ck_assert_uint_eq(gpu->lasts, 200);
+	pass(250, 0, 0);
+	ck_assert_uint_eq(gpu->lasts, 0);
+}
+END_TEST
+
+START_TEST(an_old_sample_is_not_fresh)
+{
+	begin(0);
+	now = 60000;
+	gpus_sample(0, now);
+	ck_assert(!gpus_is_fresh(0, now));
+	pass(250, 300, 100);
+	ck_assert(gpus_is_fresh(0, now));
+	ck_assert(gpus_is_fresh(0, now + 700));
+	now += 10000;
+	ck_assert(!gpus_is_fresh(0, now));
+	/* NVML hangs. */
+	gpus_sample(0, now);
+	ck_assert(!gpus_is_fresh(0, now + 500));
+	ck_assert(gpus_is_fresh(0, now + GPUS_PATIENCE_MS));
+}
+END_TEST
+
 START_TEST(where_nobody_takes_turns)
 {
 	const struct daemon_gpu *gpu = begin(0);
@@ -189,6 +237,8 @@ int main(void)
 	tcase_add_test(cases, what_a_member_had_that_has_left);
 	tcase_add_test(cases, members_of_an_earlier_daemon_may_join);
 	tcase_add_test(cases, while_memory_moves_nobody_knows_whose_it_is);
+	tcase_add_test(cases, what_others_had_while_members_took_turns);
+	tcase_add_test(cases, an_old_sample_is_not_fresh);
 	tcase_add_test(cases, where_nobody_takes_turns);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
