@@ -10,7 +10,7 @@
 #define REST_MS           2000 /* for the kernels of a member that is to leave, at first */
 #define REST_MAX_MS       16000 /* and when that was too short, each time twice as long, by default */
 #define BACK_OFF_MS       10000 /* for a member that did not come to rest */
-#define BACK_OFF_RESTS    20    /* at most so many times what it had for its kernels */
+#define BACK_OFF_RESTS    20.0  /* at most so many times what it had for its kernels */
 #define RETRY_MS          1000  /* for a member that could not take memory back */
 #define PROMISE_MS        2000  /* for an allocation to show in what the member has */
 
@@ -150,7 +150,7 @@ static bool is_active(const struct member *m)
 /* It has been told to leave, and its kernels still run: that is its time. */
 static bool drains(const struct member *m)
 {
-	return m->phase == PHASE_LEAVING && m->ran && !m->freed && !m->paused;
+	return m->phase == PHASE_LEAVING && m->ran && !m->rests && !m->paused;
 }
 
 /* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
@@ -164,7 +164,7 @@ static double share_of(const struct turns *t, const struct member *m)
 		if (!ledger_uses(m, g))
 			continue;
 		FOR_EACH_MEMBER(t, other)
-		n += is_active(other) && ledger_uses(other, g);
+		n += (is_active(other) || drains(other)) && ledger_uses(other, g);
 		most = n > most ? n : most;
 	}
 	return 1.0 / most;
@@ -372,8 +372,18 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	if (!m || m->phase != PHASE_LEAVING)
 		return;
 	m->freed = bytes;
+	m->rests |= bytes > 0;
 	set_mapped(m, bytes < m->yield_from ? m->yield_from - bytes : 0);
 	progress(t, m, now);
+}
+
+void turns_rests(struct turns *t, uint32_t id, double now)
+{
+	struct member *m = ledger_find(t, id);
+
+	ledger_advance(t, now);
+	if (m)
+		m->rests = true;
 }
 
 void turns_progress(struct turns *t, uint32_t id, double now)
@@ -553,8 +563,8 @@ static void back_off(const struct turns *t, struct member *m, double first_ms, d
 	double most = BACK_OFF_RESTS * ledger_rest_ms(t, m);
 
 	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
-	if (m->back_off > most)
-		m->back_off = most;
+	if (m->back_off > most && m->back_off > first_ms)
+		m->back_off = most > first_ms ? most : first_ms;
 	m->asked_until = now + m->back_off;
 }
 

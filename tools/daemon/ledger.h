@@ -37,6 +37,7 @@ struct member {
 	bool slot;      /* it has its GPUs for a hand-over */
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
+	bool rests;     /* the same: its kernels have ended */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool told;      /* of @room, since it entered */

@@ -334,6 +334,8 @@ void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 	if (!m)
 		return;
 	m->freed = bytes;
+	if (bytes)
+		turns_rests(p->turns, m->party->member, now);
 	if (m->asked && m->party->together)
 		turns_progress(p->turns, m->party->member, now);
 	else if (m->asked)

@@ -313,6 +313,7 @@ static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint3
 	ledger_set_phase(x, PHASE_LEAVING, t->now);
 	x->yield_from = ledger_mapped(x);
 	x->freed = 0;
+	x->rests = false;
 	x->leaves_for = entrant;
 	x->given = false;
 	/* It waits from when it says so. */

@@ -151,6 +151,8 @@ void turns_ends(struct turns *t, uint32_t id, double now);
 /* Running total of its yield; and all that it has on its GPUs. */
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
+/* Its kernels have ended, of a member that is to leave; as after turns_freed(). */
+void turns_rests(struct turns *t, uint32_t id, double now);
 /* Some of its memory has moved; how much is told later, at once. */
 void turns_progress(struct turns *t, uint32_t id, double now);
 /* The end of its yield, or of its fill: TURNS_OK then means that it runs. */

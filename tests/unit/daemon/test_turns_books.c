@@ -306,6 +306,73 @@ START_TEST(one_that_is_aside_is_asked_for_nothing)
 }
 END_TEST
 
+/* Each of its allocations fits beside what it has; both do not. */
+START_TEST(allocations_keep_nobody_from_his_turn)
+{
+	struct turns *t = begin(10000);
+	struct member *m = waits(t, 60, 100, 0);
+	struct turns_view view;
+
+	turns_there(t, 0, CAPACITY);
+	turns_grow(t, m->id, 1, 0, 30 * GIB, NOW);
+	turns_grow(t, m->id, 2, 0, 30 * GIB, NOW);
+	turns_look(t, m->id, NOW, &view);
+	ck_assert_int_eq(view.unfit_on, -1);
+	ck_assert_uint_eq(ledger_wanted(t, m, 0), 90 * GIB);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, m));
+	turns_mapped(t, m->id, 60 * GIB, NOW);
+	turns_ended(t, m->id, TURNS_OK, NOW);
+	decide(t, NOW);
+	for (size_t i = 0; i < norders; i++)
+		if (orders[i].kind == TURNS_TRY)
+			turns_need(t, m->id, 0, 90 * GIB, 90 * GIB, NOW);
+	ck_assert_uint_eq(m->need[0].mapped, 90 * GIB);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_NO, m));
+	turns_free(t);
+}
+END_TEST
+
+START_TEST(one_whose_kernels_run_on_shares_the_time)
+{
+	struct turns *t = begin(10000);
+	struct member *leaves = runs(t, 40), *other = runs(t, 40);
+
+	leaves->phase = PHASE_LEAVING;
+	leaves->ran = true;
+	ledger_advance(t, NOW + 1000);
+	ck_assert_double_eq(leaves->vtime, 500);
+	ck_assert_double_eq(other->vtime, 500);
+	/* They have ended. */
+	turns_rests(t, leaves->id, NOW + 1000);
+	ledger_advance(t, NOW + 2000);
+	ck_assert_double_eq(leaves->vtime, 500);
+	ck_assert_double_eq(other->vtime, 1500);
+	turns_free(t);
+}
+END_TEST
+
+/* However little time its kernels had. */
+START_TEST(one_that_did_not_rest_is_left_alone_for_a_while)
+{
+	struct turns_settings settings = {.quantum_ms = 10000, .rest_ms = 100};
+	struct turns *t = begin(10000);
+	struct member *first = runs(t, 90);
+
+	turns_set(t, &settings);
+	waits(t, 90, 100, 0);
+	for (int i = 0; i < 4; i++) {
+		double now = NOW + i * 20000;
+
+		successor(t, first, now);
+		turns_ended(t, first->id, TURNS_TIMEOUT, now);
+		ck_assert_double_eq(first->asked_until, now + 10000);
+	}
+	turns_free(t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_books");
@@ -325,6 +392,9 @@ int main(void)
 	tcase_add_test(cases, the_one_that_makes_room_is_named);
 	tcase_add_test(cases, what_was_promised_is_kept_for_a_while);
 	tcase_add_test(cases, one_that_is_aside_is_asked_for_nothing);
+	tcase_add_test(cases, allocations_keep_nobody_from_his_turn);
+	tcase_add_test(cases, one_whose_kernels_run_on_shares_the_time);
+	tcase_add_test(cases, one_that_did_not_rest_is_left_alone_for_a_while);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }
