@@ -106,20 +106,23 @@ static bool is_meant(const struct member *m, const char *word)
  */
 static const char *give(struct peer *peer, const char *word, double now)
 {
-	bool given = false, denied = false;
+	bool given = false, denied = false, silent = false;
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
 		bool mine = may_see(peer, m->peer->uid);
 
 		if (!is_meant(m, word))
 			continue;
-		given |= mine;
+		given |= mine && !m->silent;
+		silent |= mine && m->silent;
 		denied |= !mine;
-		if (mine)
+		if (mine && !m->silent)
 			members_give(m, now);
 	}
 	if (given)
 		return "end " END_OK;
+	if (silent)
+		return "end " END_TIMEOUT " the job gives no answer: it may be stopped";
 	return denied ? "end " END_DENIED " the job belongs to another user"
 		      : "end " END_INVALID " no member of the daemon has this id, name or PID";
 }

@@ -628,7 +628,7 @@ void turns_give(struct turns *t, uint32_t id, double now)
 	struct member *m = ledger_find(t, id);
 
 	ledger_advance(t, now);
-	if (!m || m->phase != PHASE_RUNS)
+	if (!m || m->phase != PHASE_RUNS || isinf(m->asked_until))
 		return;
 	m->given = true;
 	m->given_at = now;

@@ -575,18 +575,37 @@ static double silence_left(const struct member *m, double now)
 	return left > 0 ? left : 0;
 }
 
+/* What it may have on @gpu though it says nothing: of one that was given room, all of that. */
+static size_t kept_on(const struct member *m, int gpu)
+{
+	const struct member_need *n = &m->need[gpu];
+	size_t room = n->total;
+	int gpus = 0;
+
+	for (int i = 0; i < TURNS_GPUS; i++)
+		gpus += m->need[i].total > 0;
+	if (m->hand == HAND_OUT && gpus == 1)
+		return n->mapped > m->freed ? n->mapped - m->freed : 0;
+	if (m->hand == HAND_IN && gpus == 1 && m->room < room)
+		room = m->room;
+	return m->hand == HAND_IN && room > n->mapped ? room : n->mapped;
+}
+
 /* It is where it is, and gets nothing. */
 static void leave_alone(struct member *m, double now)
 {
+	size_t kept;
+
 	note("silent", m, "it gives no answer, and is left alone");
 	parties_leave(parties, m->id, now);
 	m->id = parties_join(parties, m->peer->uid, "", m->class, m->weight, now);
 	m->silent = true;
-	m->hand = HAND_NONE;
-	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++) {
+		kept = kept_on(m, gpu);
 		if (m->need[gpu].told)
-			parties_need(parties, m->id, gpu, m->need[gpu].mapped, m->need[gpu].mapped,
-				     now);
+			parties_need(parties, m->id, gpu, kept, kept, now);
+	}
+	m->hand = HAND_NONE;
 	parties_aside(parties, m->id, now);
 }
 
