@@ -36,7 +36,7 @@
 #define PING_MS      2000  /* of silence, while something waits for the daemon */
 #define SILENT_MS    8000  /* after a ping: it hangs */
 #define WELCOME_MS   2000  /* that an allocation waits for the daemon's welcome */
-#define WITHOUT_MS   10000 /* and for a new daemon, after one has ended */
+#define WITHOUT_MS   10000 /* that it waits for a new daemon after one has ended */
 
 /* For which turn a job without its lease asks. */
 enum asks {
@@ -51,7 +51,7 @@ static struct {
 	unsigned int id;   /* of it */
 	double since_ms;   /* when it was made; clock_ms() */
 	bool welcome;
-	double member_ms; /* when the job last took turns; 0: never */
+	double left_ms; /* when the job last ceased to take turns; 0: never */
 	double retry_ms, patience_ms;
 	bool meets;      /* it could not come to rest alone */
 	double heard_ms; /* its last line; clock_ms() */
@@ -195,7 +195,6 @@ static void try_again_later(void)
 	share.retry_ms = clock_ms() + share.patience_ms;
 	if (share.meets)
 		share.retry_ms = next_meeting();
-	share.meets = false;
 }
 
 static void join(void)
@@ -204,8 +203,8 @@ static void join(void)
 	const char *why;
 	int fd;
 
-	/* Without a daemon an allocation fails, so that it is worth a try at any time. */
-	if ((clock_ms() < share.retry_ms && !growth_waits()) || !may_join())
+	/* Without a daemon an allocation fails, so that it is worth a try at any time; but others are to be met. */
+	if ((clock_ms() < share.retry_ms && (share.meets || !growth_waits())) || !may_join())
 		return;
 	fd = daemon_connect(share.which, &why);
 	if (fd >= 0)
@@ -215,6 +214,7 @@ static void join(void)
 		say_once("no daemon", fd < 0 ? why : "all connections are in use");
 		return;
 	}
+	share.meets = false;
 	share.id = share.c->id;
 	share.since_ms = share.heard_ms = clock_ms();
 	share.ping_ms = 0;
@@ -239,8 +239,10 @@ static void notice_loss(void)
 	share.c = NULL;
 	share_idle_stop();
 	try_again_later();
-	if (share.welcome)
+	if (share.welcome) {
+		share.left_ms = clock_ms();
 		pr_info("the connection to the daemon has ended");
+	}
 	growth_untold();
 }
 
@@ -399,7 +401,7 @@ static bool is_without(void)
 {
 	double now = clock_ms();
 
-	if (share.member_ms > 0 && now - share.member_ms <= WITHOUT_MS)
+	if (share.left_ms > 0 && now - share.left_ms <= WITHOUT_MS)
 		return false;
 	return !share.c || now - share.since_ms > WELCOME_MS;
 }
@@ -416,7 +418,6 @@ void share_look(void)
 	if (!share.c && (grows || has_memory()))
 		join();
 	if (share.c && share.welcome) {
-		share.member_ms = clock_ms();
 		say_news();
 		if (!share.c->ended)
 			pass_growths();
@@ -435,6 +436,6 @@ int share_patience_ms(void)
 		return -1;
 	if (share.c)
 		return share.watched || !share.welcome ? LOOK_MS : CALM_MS;
-	left = growth_waits() ? 0 : share.retry_ms - clock_ms();
+	left = growth_waits() && !share.meets ? 0 : share.retry_ms - clock_ms();
 	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
 }
