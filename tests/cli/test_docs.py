@@ -4,6 +4,7 @@
 import glob
 import os
 import re
+import subprocess
 
 from clilib import equal, main
 
@@ -61,6 +62,11 @@ def test_files_that_pages_name_are_there():
 def test_the_readme_names_every_page():
     readme = pages()["README.md"]
     equal([page for page in pages() if page.startswith("docs/") and page not in readme], [])
+
+
+def test_the_changes_of_make_mutants_can_be_made():
+    done = subprocess.run(["tests/mutants"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    equal((done.returncode, done.stdout, done.stderr), (0, "", ""), "tests/mutants")
 
 
 def test_the_readme_is_short():

@@ -313,7 +313,7 @@ START_TEST(allocations_keep_nobody_from_his_turn)
 	struct member *m = waits(t, 60, 100, 0);
 	struct turns_view view;
 
-	turns_there(t, 0, CAPACITY);
+	turns_there(t, 0, 80 * GIB);
 	turns_grow(t, m->id, 1, 0, 30 * GIB, NOW);
 	turns_grow(t, m->id, 2, 0, 30 * GIB, NOW);
 	turns_look(t, m->id, NOW, &view);
