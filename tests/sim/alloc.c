@@ -191,7 +191,7 @@ SIM_EXPORT cuMemHostRegister_v2(void *ptr, size_t size, unsigned int flags)
 
 	SIM_ENTER(cuMemHostRegister_v2, NEED_CONTEXT);
 	registered_check();
-	if (!ptr || !size)
+	if (!ptr || !size || map_of_host(map_find(map.start)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (map_overlaps(map.start, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -214,6 +214,8 @@ SIM_EXPORT cuMemHostUnregister(void *ptr)
 {
 	SIM_ENTER(cuMemHostUnregister, NEED_CONTEXT);
 	registered_check();
+	if (map_of_host(map_find((CUdeviceptr)ptr)))
+		return CUDA_ERROR_INVALID_VALUE;
 	return host_remove(ptr, MAP_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
@@ -221,7 +223,9 @@ static struct sim_map *host_map(const void *ptr)
 {
 	struct sim_map *map = map_find((CUdeviceptr)ptr);
 
-	return map && (map->kind == MAP_HOST || map->kind == MAP_REGISTERED) ? map : NULL;
+	bool host = map && (map->kind == MAP_HOST || map->kind == MAP_REGISTERED);
+
+	return host || map_of_host(map) ? map : NULL;
 }
 
 SIM_EXPORT cuMemHostGetDevicePointer_v2(CUdeviceptr *dptr, void *ptr, unsigned int flags)
@@ -238,7 +242,11 @@ SIM_EXPORT cuMemHostGetFlags(unsigned int *flags, void *ptr)
 	SIM_ENTER(cuMemHostGetFlags, NEED_CONTEXT);
 	if (!host_map(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = host_map(ptr)->flags;
+	*flags = map_of_host(host_map(ptr))
+			 ? CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
+			 : host_map(ptr)->flags;
+	if (host_map(ptr)->kind == MAP_REGISTERED)
+		*flags |= CU_MEMHOSTREGISTER_DEVICEMAP;
 	return CUDA_SUCCESS;
 }
 
@@ -265,8 +273,9 @@ SIM_EXPORT cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr 
 	map = map_find(ptr);
 	if (!map)
 		return CUDA_ERROR_NOT_FOUND;
+	/* [H200, driver 580.159] */
 	if (base)
-		*base = map->start;
+		*base = map_of_host(map) ? 0 : map->start;
 	if (size)
 		*size = map->size;
 	return CUDA_SUCCESS;

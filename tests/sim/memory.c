@@ -217,6 +217,11 @@ void map_remove(struct sim_map *map)
 	free(map);
 }
 
+bool map_of_host(const struct sim_map *map)
+{
+	return map && map->kind == MAP_VMM && map->alloc->dev == SIM_HOST;
+}
+
 bool map_overlaps(CUdeviceptr start, size_t size)
 {
 	size_t i = map_index(start);

@@ -53,8 +53,7 @@ static size_t mapping_size(const struct sim_map *map)
 static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute attr,
 				CUdeviceptr ptr)
 {
-	bool host = map->kind == MAP_HOST || map->kind == MAP_REGISTERED ||
-		    (map->kind == MAP_VMM && map->alloc->dev == SIM_HOST);
+	bool host = map->kind == MAP_HOST || map->kind == MAP_REGISTERED || map_of_host(map);
 
 	switch (attr) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -77,6 +76,8 @@ static uint64_t attribute_value(const struct sim_map *map, CUpointer_attribute a
 		return map->kind == MAP_MANAGED;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return 1;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		return map->kind == MAP_VMM ? map->alloc->prop.requestedHandleTypes : 0;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		return map->kind == MAP_DEVICE && !map->pool;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

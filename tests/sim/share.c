@@ -185,11 +185,11 @@ SIM_EXPORT cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle 
 	int fd;
 
 	SIM_ENTER(cuMemExportToShareableHandle, NEED_HEALTHY);
-	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!out || flags || !object_known(KIND_ALLOC, alloc) || !alloc->handles ||
 	    alloc->imported || !(alloc->prop.requestedHandleTypes & type))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	fd = share_file(alloc);
 	if (fd < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
@@ -207,7 +207,8 @@ SIM_EXPORT cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size
 	SIM_ENTER(cuMemGetHandleForAddressRange, NEED_CONTEXT);
 	map = map_find(ptr);
 	if (!out || !size || flags || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD ||
-	    ptr % SIM_PAGE || size % SIM_PAGE || !map_covers(ptr, size) || !map->alloc)
+	    ptr % SIM_PAGE || size % SIM_PAGE || !map_covers(ptr, size) || !map->alloc ||
+	    map->alloc->dev == SIM_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	fd = share_file(map->alloc);
 	if (fd < 0)
@@ -237,7 +238,8 @@ SIM_EXPORT cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, 
 	alloc->handles = 1;
 	alloc->prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-		.requestedHandleTypes = type,
+		/* An import of host memory has none [H200, driver 580.159]. */
+		.requestedHandleTypes = alloc->dev == SIM_HOST ? CU_MEM_HANDLE_TYPE_NONE : type,
 		.location = alloc->dev == SIM_HOST
 				    ? (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}
 				    : (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, alloc->dev},

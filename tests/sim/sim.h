@@ -495,6 +495,8 @@ bool map_covers(CUdeviceptr start, size_t size);
  */
 bool map_reached(const struct sim_ctx *ctx, CUdeviceptr start, size_t size, bool copy);
 /* True where any mapping overlaps the range. */
+/* Host memory of cuMemCreate(); false for NULL. */
+bool map_of_host(const struct sim_map *map);
 bool map_overlaps(CUdeviceptr start, size_t size);
 /* Make the range as accessible as its access flags say, or not at all. */
 void map_protect(struct sim_map *map, bool accessible);

@@ -74,7 +74,9 @@
 	X(cuTensorMapReplaceAddress) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) \
 	X(cuDeviceCanAccessPeer) X(cuMemcpyPeer) X(cuDeviceGetDevResource) \
 	X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) \
-	X(cuGreenCtxDestroy) X(cuGreenCtxStreamCreate) X(cuCtxFromGreenCtx)
+	X(cuGreenCtxDestroy) X(cuGreenCtxStreamCreate) X(cuCtxFromGreenCtx) X(cuMemGetAccess) \
+	X(cuMemHostGetFlags) X(cuMemHostGetDevicePointer_v2) X(cuMemGetHandleForAddressRange) \
+	X(cuMemGetAllocationPropertiesFromHandle)
 /* clang-format on */
 
 struct driver {

@@ -102,8 +102,8 @@ SIM_EXPORT cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The host has one NUMA node. */
-static CUresult check_location(const CUmemLocation *location)
+/* The host has one NUMA node. Access may be given to others as well [H200, driver 580.159]. */
+static CUresult check_location(const CUmemLocation *location, bool access)
 {
 	switch (location->type) {
 	case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -113,17 +113,34 @@ static CUresult check_location(const CUmemLocation *location)
 	case CU_MEM_LOCATION_TYPE_HOST:
 		return CUDA_SUCCESS;
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-		return location->id ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+		return location->id && !access ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	default:
-		return CUDA_ERROR_NOT_SUPPORTED;
+		return CUDA_ERROR_INVALID_VALUE;
 	}
+}
+
+/* As an H200 without fabric answers [driver 580.159]; memory on no node cannot be shared [cuda.h]. */
+static CUresult check_types(const CUmemAllocationProp *prop)
+{
+	unsigned int types = (unsigned int)prop->requestedHandleTypes;
+
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_SUCCESS;
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST)
+		return types ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (types & CU_MEM_HANDLE_TYPE_FABRIC)
+		return CUDA_ERROR_NOT_PERMITTED;
+	return types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : CUDA_SUCCESS;
 }
 
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim.config.no_vmm ? CUDA_ERROR_NOT_SUPPORTED : check_location(&prop->location);
+	return sim.config.no_vmm ? CUDA_ERROR_NOT_SUPPORTED
+				 : check_location(&prop->location, false);
 }
 
 SIM_EXPORT cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -151,6 +168,9 @@ SIM_EXPORT cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 		return result;
 	if (!size || !aligned(size) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = check_types(prop);
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = alloc_new(prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id
 									      : SIM_HOST,
 			   size, &alloc);
@@ -282,7 +302,7 @@ SIM_EXPORT cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *d
 	if (!desc || !count || !map_tiles(ptr, size, MAP_VMM))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++) {
-		CUresult result = check_location(&desc[i].location);
+		CUresult result = check_location(&desc[i].location, true);
 
 		if (result != CUDA_SUCCESS)
 			return result;
@@ -309,7 +329,7 @@ SIM_EXPORT cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locati
 
 	SIM_ENTER(cuMemGetAccess, NEED_HEALTHY);
 	map = map_find(ptr);
-	if (check_location(location) != CUDA_SUCCESS)
+	if (check_location(location, true) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* [H200: fidelity foreign] */
 	*flags = map && map->kind == MAP_VMM ? *access_of(map, location) : 0;
