@@ -14,6 +14,8 @@
 #define CUDA_DRIVER_REQUIRED(X)          \
 	X(cuCtxGetCurrent)               \
 	X(cuCtxSetCurrent)               \
+	X(cuCtxPushCurrent_v2)           \
+	X(cuCtxPopCurrent_v2)            \
 	X(cuCtxSynchronize)              \
 	X(cuDeviceGetCount)              \
 	X(cuDeviceGetAttribute)          \
