@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "vmem/host_objects.h"
 #include "vmem/internal.h"
 #include "vmem/objects_internal.h"
 #include "vmem/trimming.h"
@@ -531,5 +532,6 @@ size_t objects_bytes(CUdeviceptr ptr)
 	     i++)
 		end = objects.maps[i]->start + objects.maps[i]->size;
 	pthread_mutex_unlock(&objects.lock);
-	return end == ptr || is_unmapped(end) ? end - ptr : SIZE_MAX;
+	return end == ptr || (is_unmapped(end) && !host_objects_overlap(end, 1)) ? end - ptr
+										 : SIZE_MAX;
 }

@@ -197,6 +197,9 @@ void engine_write_drop(void);
  */
 void engine_write_end(struct engine_op *op, double start);
 
+/* Before a snapshot: -1 with the result if others may have host memory of this process (host_objects.h). */
+int engine_check_host_memory(struct engine_result *result);
+
 /*
  * Memory that processes share (sharing.h). 0, or -1 with the result of @op: of the first three the job
  * must run on, of the last two it stays paused. engine_meet_released() gives a note only: then the

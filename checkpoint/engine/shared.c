@@ -5,6 +5,7 @@
 #include "common/pact.h"
 #include "common/rundir.h"
 #include "common/settings.h"
+#include "vmem/host_objects.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,13 +44,22 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 			   "%s; the job runs on", w->text);
 }
 
+int engine_check_host_memory(struct engine_result *result)
+{
+	if (!host_objects_are_shared())
+		return 0;
+	return engine_fail(result, END_UNSUPPORTED,
+			   "other processes may share host memory with this one (cuMemCreate), "
+			   "which no snapshot has yet");
+}
+
 int engine_check_shared(struct engine_op *op, struct engine_result *result)
 {
 	char id[RUNDIR_ID_SIZE], jobs[SHARING_JOBS];
 	size_t peers = op->alone || op->order ? sharing_peers(&op->progress.cancel, jobs) : 0;
 
 	if (!peers)
-		return 0;
+		return op->order ? engine_check_host_memory(result) : 0;
 	if (op->order)
 		return engine_fail(result, END_UNSUPPORTED,
 				   "%zu other process%s GPU memory with this one, which no "

@@ -375,6 +375,8 @@ void engine_snapshot(struct engine_op *op)
 			"other processes share GPU memory with this one, which no snapshot has yet");
 		return;
 	}
+	if (engine_check_host_memory(result))
+		return;
 	if (op->order->image && !engine.released &&
 	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;

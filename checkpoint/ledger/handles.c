@@ -98,6 +98,18 @@ void handles_export(uint64_t handle)
 	pthread_mutex_unlock(&lock);
 }
 
+bool handles_are_mapped(uint64_t ptr, size_t size)
+{
+	struct mapping *m, *next;
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER(hh, mappings, m, next)
+	found |= m->ptr < ptr + size && ptr < m->ptr + m->size;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 bool handles_export_dmabuf(uint64_t ptr, size_t size)
 {
 	struct mapping *m, *next;

@@ -27,6 +27,9 @@ void handles_export(uint64_t handle);
  */
 bool handles_export_dmabuf(uint64_t ptr, size_t size);
 
+/* True if a known handle is mapped in the range. */
+bool handles_are_mapped(uint64_t ptr, size_t size);
+
 /* @size bytes at @ptr were mapped; or all mappings in the @size bytes from @ptr were unmapped. */
 void handles_map(uint64_t handle, uint64_t ptr, size_t size);
 void handles_unmap(uint64_t ptr, size_t size);

@@ -10,9 +10,9 @@
  * memory cannot either: the driver keeps real addresses in them, which change. Memory that another process
  * shares otherwise than by tickets (checkpoint/sharing) stays in place with CUDAW_RELEASE=memory, which leaves
  * it to the driver; with CUDAW_RELEASE=all this process would have to give up memory that the other one still
- * uses. Host memory of cuMemCreate() stays in place as well: the driver checkpoints a process that has any, and
- * cannot restore it (999), whether the memory is mapped or not, and exported or not [H200, driver 580.159.04:
- * tests/programs/memory_kinds.c, vmm_host].
+ * uses. Host memory of cuMemCreate() that is left to the driver stays in place as well: the driver checkpoints
+ * a process that has any, and cannot restore it (999), whether the memory is mapped or not, and exported or not
+ * [H200, driver 580.159.04: tests/programs/memory_kinds.c, vmm_host].
  *
  * Nor can the contexts of processes that share a GPU if their kernels wait for those of other
  * processes (peers.h). In a context which the driver has restored it cannot interrupt a kernel: as

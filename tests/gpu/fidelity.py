@@ -17,7 +17,8 @@ CASES = {"free_waits": 1, "free_async": 1, "free_async_busy": 1, "free_captured"
          "pool_captured_ends": 1, "pool_captured_beside": 1, "pool_waits": 1, "pool_threads": 1,
          "ipc_get": 1, "ipc": 1,
          "ipc_outlives": 1, "ipc_wrong": 1, "ipc_events": 1, "descriptors": 1,
-         "descriptors_two": 1, "green": 1, "fault": 1,
+         "descriptors_two": 1, "host_memory": 1, "host_memory_ends": 1, "host_memory_two": 1,
+         "green": 1, "fault": 1,
          "stack": 1, "peer_copy": 2, "peer_busy": 2, "peer_contexts": 2}
 
 # By case, the questions that cudaw answers otherwise than the driver alone [H200, 580.159].

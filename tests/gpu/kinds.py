@@ -8,7 +8,7 @@ from gpulib import Job, check, cudaw, cudaw_ok, equal, main, pause_at_random, sa
 STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external",
-         "dmabuf_gone", "vmm_host_gone")
+         "dmabuf_gone", "vmm_host", "vmm_host_gone")
 LEFT = ("managed", "vmm_host", "pool_host", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in", "dmabuf_vmm")
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
@@ -28,9 +28,9 @@ native = {}         # what a native run of the kind printed
 UNSUPPORTED = 6     # the exit code of cudaw pause
 
 
-def environment(kind, release):
+def environment(kind, release, export="driver"):
     """Legacy IPC takes the driver's own allocations, and no pause its descriptors."""
-    return {"CUDAW_RELEASE": release, "CUDAW_EXPORT": "driver",
+    return {"CUDAW_RELEASE": release, "CUDAW_EXPORT": export,
             "CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped"}
 
 
@@ -38,17 +38,17 @@ def arguments(kind):
     return "--kind", kind, "--steps", STEPS, "--step-ms", STEP_MS
 
 
-def carried(kind, release):
+def carried(kind, release, export="driver"):
     def case():
         undisturbed = None if kind in native else Job("memory_kinds", *arguments(kind), mode="native")
-        job = Job("memory_kinds", *arguments(kind), env=environment(kind, release))
+        job = Job("memory_kinds", *arguments(kind), env=environment(kind, release, export))
         rows = pause_at_random(job, 3, STEPS, STILL)
         check(all(rows), "the job ended before its last resume was done")
         check("stays on the GPU" not in job.said, f"the driver did not take it: {job.said}")
         if undisturbed:
             native[kind] = undisturbed.result()
         same_lines(job.result(), native[kind], "after 3 pauses")
-    return f"{kind}, {release}", case
+    return f"{kind}, {release}" + (", of the driver" if kind == "vmm_host" and export == "driver" else ""), case
 
 
 def refused(kind):
@@ -70,5 +70,6 @@ def refused(kind):
     return f"{kind} is refused", case
 
 
-main(*[carried(kind, release) for kind in KINDS for release in ("all", "memory")],
+main(*[carried(kind, release, "ticket" if kind == "vmm_host" else "driver")
+       for kind in KINDS for release in ("all", "memory")],
      *[carried(kind, "memory") for kind in LEFT], *[refused(kind) for kind in REFUSED])

@@ -5,6 +5,7 @@ the GPU, and after the resume all of them see the same memory at the same addres
 one GPU, and on two if the machine has them.
 """
 import shutil
+import signal
 import statistics
 import time
 
@@ -171,6 +172,46 @@ def an_exporter_that_ended_is_not_waited_for():
     verified(job)
 
 
+def host_memory_is_paused_alone():
+    """It stays where it is: the other rank, which is another job here, runs on, and waits for this one."""
+    job = started("--host", 1, env={"SHARING_JOB": "b12345"})
+    own = job.status()["id"]
+    other = next(row["pid"] for row in rows() if row["pid"] != job.pid)
+    for paused, runs in ((["b12345"], [own]), ([own], ["b12345"]), ([own, "b12345"], [])):
+        pids = [job.pid if who == own else other for who in paused]
+        cudaw_ok("pause", "--release", "all", *paused)
+        equal([row["state"] for row in rows() if row["pid"] in pids], ["paused"] * len(pids), "the states of those")
+        check(not any(process_used(pid) for pid in pids), "one of them has GPU memory")
+        equal([row["state"] for row in rows() if row["pid"] not in pids], ["running"] * len(runs), "those of others")
+        cudaw_ok("resume", *paused)
+        job.wait_steps(job.steps() + 3)
+    job.send(signal.SIGUSR1)
+    job.until(lambda: job.state() == "paused", 30, "a signal to one of them pauses it")
+    cudaw_ok("resume", own)
+    job.wait_steps(job.steps() + 3)
+    verified(job)
+
+
+def host_memory_that_its_exporter_freed_is_carried():
+    job = started("--host", 1, "--frees", 3)
+    job.wait_steps(6)
+    for release in ("all", "memory"):
+        pause(release)
+        resume()
+        job.wait_steps(job.steps() + 3)
+    verified(job)
+
+
+def host_memory_of_the_driver_is_refused_by_name():
+    job = started("--host", 1, env={"CUDAW_EXPORT": "driver"})
+    done = cudaw("pause", "--release", "all", "sharing")
+    equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
+    check(f"{OBJECTS} allocations of host memory (cuMemCreate)" in done.stderr, f"cudaw pause says {done.stderr!r}")
+    pause("memory")
+    resume()
+    verified(job)
+
+
 def descriptors_of_the_driver_are_refused_by_name():
     job = started(env={"CUDAW_EXPORT": "driver"})
     done = cudaw("pause", "--release", "all", "sharing")
@@ -213,6 +254,9 @@ CASES += [shared("their own imports", "all", "--self", 1),
           shared("what a descriptor keeps", "memory", "--parcels", 1, "--bare", 1),
           shared("what its own descriptor keeps", "all", "--self", 1, "--parcels", 1, ranks=1),
           shared("mappings alone", "all", "--bare", 1),
+          shared("host memory", "all", "--host", 1),
+          shared("host memory", "memory", "--host", 1, "--bare", 1),
+          shared("its own host memory", "all", "--host", 1, "--self", 1, "--late", STEPS // 4, ranks=1),
           shared("late exports", "memory", "--late", STEPS // 4)]
 
 if shutil.which("nvidia-smi") and gpu_count() > 1:
@@ -222,4 +266,6 @@ main(*CASES, all_memory_is_carried, memory_of_descriptors_is_carried_until_they_
      what_is_about_to_be_closed_is_waited_for, the_rest_is_released_later,
      small_allocations_are_shared_after_a_resume,
      an_exporter_that_ended_is_not_waited_for,
+     host_memory_is_paused_alone, host_memory_that_its_exporter_freed_is_carried,
+     host_memory_of_the_driver_is_refused_by_name,
      descriptors_of_the_driver_are_refused_by_name, an_import_waits_for_a_paused_exporter)

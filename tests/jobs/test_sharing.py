@@ -367,16 +367,19 @@ def an_import_waits_where_its_process_can_be_paused():
     pauses_and_goes_on(job)
 
 
-def snapshots_are_refused_by_name():
-    job, path = started(), os.path.join(SCRATCH, "snapshot")
-    for paused in (False, True):
-        if paused:
-            cudaw_ok("pause", "sharing")
-        done = cudaw("snapshot", "--gpu-only", job.pid, path)
-        equal(done.returncode, 6, "the exit code of cudaw snapshot")
-        check("no snapshot has yet" in done.stderr, f"cudaw snapshot says {done.stderr!r}")
-    cudaw_ok("resume", "sharing")
-    pauses_and_goes_on(job)
+def snapshots_are_refused_by_name(what, *extra):
+    def case():
+        job, path = started(*extra), os.path.join(SCRATCH, "snapshot")
+        for paused in (False, True):
+            if paused:
+                cudaw_ok("pause", "sharing")
+            done = cudaw("snapshot", "--gpu-only", job.pid, path)
+            equal(done.returncode, 6, "the exit code of cudaw snapshot")
+            check(f"{what} memory with this one" in done.stderr and "no snapshot has yet" in done.stderr,
+                  f"cudaw snapshot says {done.stderr!r}")
+        cudaw_ok("resume", "sharing")
+        pauses_and_goes_on(job)
+    return f"snapshots of {what} memory are refused by name", case
 
 
 def a_pause_that_is_undone_gets_its_own_imports_back():
@@ -552,7 +555,8 @@ main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJ
      nobody_waits_for_one_that_failed_to_resume, one_that_gave_up_is_waited_for,
      a_resume_of_all_that_finds_one_has_a_time_limit,
      nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
-     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name, two_gpus,
+     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name("GPU"),
+     snapshots_are_refused_by_name("host", "--host", 1), two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back, an_own_export_that_fails_is_not_taken_for_a_free,
      an_import_that_cannot_be_given_back_is_refused_by_name,
      an_exporter_that_became_another_program_has_ended,

@@ -799,6 +799,8 @@ static void case_stack(void)
 
 #include "tests/programs/fidelity_descriptors.h"
 
+#include "tests/programs/fidelity_host.h"
+
 static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"free_async", case_free_async, 1},
 					 {"free_async_busy", case_free_async_busy, 1},
@@ -857,6 +859,10 @@ static const struct questions cases[] = {{"free_waits", case_free_waits, 1},
 					 {"descriptors", case_descriptors, 1},
 					 {"descriptors_two", case_descriptors_two, 1},
 					 {"descriptors_opener", case_descriptors_opener, 1},
+					 {"host_memory", case_host_memory, 1},
+					 {"host_memory_ends", case_host_memory_ends, 1},
+					 {"host_memory_two", case_host_memory_two, 1},
+					 {"host_memory_opener", case_host_memory_opener, 1},
 					 {"green", case_green, 1},
 					 {"fault", case_fault, 1},
 					 {"stack", case_stack, 1},

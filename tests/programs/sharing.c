@@ -25,6 +25,7 @@
  * of that size, and those that are shared late are some of them. SHARING_FAULT in the environment is
  * rank 1's CUDAW_SIM_FAULT, and SHARING_JOB its CUDAW_JOB. --apart 1: the files by which the simulator holds
  * a rank up end in the number of that. --stays 1: a rank that finds another one gone waits for its own end.
+ * --host 1: the memory that is shared by descriptors is the host's, on its first NUMA node.
  */
 #include "tests/programs/descriptors.h"
 #include "tests/programs/kernels.h"
@@ -43,7 +44,7 @@
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
 		     execs, lingers, deaf, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled,
-		     nevents, parcels, apart, stays;
+		     nevents, parcels, apart, stays, host;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -127,14 +128,22 @@ static bool imports_from(unsigned long other)
 	return other != rank && alive[other] && (!ring || other == before(rank));
 }
 
+static CUmemLocation location(void)
+{
+	return host ? (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}
+		    : (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev};
+}
+
+/* As NCCL does, which gives the host access as well. */
 static void map(struct shared *s)
 {
-	CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev},
-				CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc desc[] = {
+		{{CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+		{location(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
 
 	CALL(cuMemAddressReserve(&s->at, size, 0, 0, 0));
 	CALL(cuMemMap(s->at, size, 0, s->handle, 0));
-	CALL(cuMemSetAccess(s->at, size, &desc, 1));
+	CALL(cuMemSetAccess(s->at, size, desc, host ? 2 : 1));
 	if (bare)
 		CALL(cuMemRelease(s->handle));
 }
@@ -203,7 +212,7 @@ static int make_exported(struct shared *s)
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes =
 					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, kernels.dev}};
+				    .location = location()};
 	int fd;
 
 	CALL(cuMemCreate(&s->handle, size, &prop, 0));
@@ -591,13 +600,14 @@ int main(int argc, char **argv)
 		{"dmabuf", &dmabuf},   {"ipc", &ipc},          {"kib", &kib},
 		{"pooled", &pooled},   {"events", &nevents},   {"closes", &closes},
 		{"execs", &execs},     {"lingers", &lingers},  {"deaf", &deaf},
-		{"parcels", &parcels}, {"apart", &apart},      {"stays", &stays}};
+		{"parcels", &parcels}, {"apart", &apart},      {"stays", &stays},
+		{"host", &host}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
 	if (nranks < 1 || (nranks == 1 && !self) || nranks > MAX_RANKS ||
 	    nobjects + 8 > MAX_OBJECTS || nevents > MAX_EVENTS || !gpus ||
-	    (ipc && (self || parcels)))
+	    (ipc && (self || parcels || host)))
 		step_die("sharing: bad numbers");
 	size = kib ? kib << 10 : mib << 20;
 	words = malloc(size);

@@ -10,7 +10,9 @@
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/context.h"
 #include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/host_memory.h"
 #include "wrapper/hooks/pool_orders.h"
 #include "wrapper/hooks/thread.h"
 #include "wrapper/real.h"
@@ -34,6 +36,21 @@ static void lock(void)
 	pthread_mutex_lock(&lifetimes);
 }
 
+void context_lock(void)
+{
+	lock();
+}
+
+bool context_trylock(void)
+{
+	return !pthread_mutex_trylock(&lifetimes);
+}
+
+void context_unlock(void)
+{
+	pthread_mutex_unlock(&lifetimes);
+}
+
 /* Unlocks, as do the other functions that take a result. */
 static CUresult unlocked(CUresult result)
 {
@@ -53,8 +70,10 @@ static bool lock_to_create(void)
 
 static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 {
-	if (!result)
+	if (!result) {
 		contexts_add(*ctx, dev);
+		host_memory_context_came();
+	}
 	thread_forget_context();
 	return unlocked(result);
 }
@@ -181,8 +200,10 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	count = references(dev);
 	result = real.cuDevicePrimaryCtxRetain(pctx, dev);
 	*count += !result;
-	if (!result)
+	if (!result) {
 		contexts_set_primary(dev, true);
+		host_memory_context_came();
+	}
 	return unlocked(result);
 }
 

@@ -7,6 +7,7 @@
 #include "vmem/shared.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
+#include "wrapper/hooks/host_memory.h"
 #include "wrapper/hooks/ipc.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/memory.h"
@@ -29,10 +30,15 @@ static bool lookup_managed(CUdeviceptr ptr, struct vmem_info *info)
 
 CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
+	struct host_objects_info host;
 	struct vmem_info info;
 	CUresult result;
 
-	if (!lookup_managed(dptr, &info) && !ipc_lookup(dptr, &info)) {
+	/* The driver tells no start of memory that the program has mapped [H200, driver 580.159]. */
+	if (host_objects_lookup(dptr, &host)) {
+		info.start = 0;
+		info.size = host.size;
+	} else if (!lookup_managed(dptr, &info) && !ipc_lookup(dptr, &info)) {
 		if (!vmem_contains(dptr))
 			return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
 		if (!vmem_lookup(dptr, &info))
@@ -194,6 +200,8 @@ CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
 {
 	struct vmem_info info;
 
+	if (data && host_memory_attribute(data, attribute, ptr))
+		return CUDA_SUCCESS;
 	if (data && lookup_managed(ptr, &info) && managed_attribute(data, attribute, ptr, &info))
 		return CUDA_SUCCESS;
 	if (data && ipc_lookup(ptr, &info) && opened_attribute(data, attribute, ptr, &info))
@@ -221,6 +229,8 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
 	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
+	for (unsigned int i = 0; !result && i < numAttributes; i++)
+		host_memory_attribute(data[i], attributes[i], ptr);
 	if (!result && lookup_managed(ptr, &info))
 		for (unsigned int i = 0; i < numAttributes; i++)
 			managed_attribute(data[i], attributes[i], ptr, &info);
@@ -240,6 +250,8 @@ CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 {
 	struct vmem_info info;
 
+	if (host_objects_overlap(ptr, 1))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
 	    (!vmem_contains(ptr) && !ipc_lookup(ptr, &info)))
 		return real.cuPointerSetAttribute(value, attribute, translate(ptr));

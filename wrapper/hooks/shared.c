@@ -2,9 +2,9 @@
 /*
  * The program's own memory handles, and memory that is shared: with other processes, with other
  * APIs, and among devices by multicast. Plain device memory has handles of ours, and is carried
- * (vmem/objects.h), also if other processes under cudaw have it (checkpoint/sharing/sharing.h). The
- * real driver serves the rest. It is noted, so that `cudaw ps` can show it, and
- * since a pause cannot carry some of it (unsupported.h).
+ * (vmem/objects.h), also if other processes under cudaw have it (checkpoint/sharing/sharing.h), and so
+ * is host memory on a NUMA node (vmem/host_objects.h). The real driver serves the rest. It is noted, so
+ * that `cudaw ps` can show it, and since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
@@ -13,8 +13,10 @@
 #include "checkpoint/sharing/sharing.h"
 #include "common/settings.h"
 #include "vmem/addressing.h"
+#include "vmem/host_file.h"
 #include "vmem/objects.h"
 #include "vmem/translate.h"
+#include "wrapper/hooks/host_memory.h"
 #include "wrapper/hooks/ipc.h"
 #include "wrapper/hooks/shared.h"
 
@@ -27,6 +29,9 @@
 #include "common/log.h"
 
 #define LOOK_MS 10 /* while the exporter of memory cannot give it */
+#define NATIVE                                                                 \
+	"this process runs with CUDAW_ADDRESSING=native or translated; start " \
+	"all processes of the job with CUDAW_EXPORT=driver"
 
 OBJECT_GONE(handles_release);
 
@@ -35,11 +40,23 @@ bool shared_carries(void)
 	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
 }
 
+static bool exports_tickets(void)
+{
+	const char *word = setting_word(SETTING_EXPORT);
+
+	return !word || strcmp(word, "driver") != 0;
+}
+
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 			  const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	CUresult result = real.cuMemCreate(handle, size, prop, flags);
+	CUresult result;
 
+	if (handle && prop && prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
+	    shared_carries() && exports_tickets() &&
+	    host_memory_create(handle, size, prop, flags, &result))
+		return result;
+	result = real.cuMemCreate(handle, size, prop, flags);
 	if (!result && shared_carries() && objects_add(handle, size, prop))
 		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
@@ -65,6 +82,8 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 
 	if (objects_is_ours(handle))
 		return objects_release(handle);
+	if (host_objects_is_ours(handle))
+		return host_objects_release(handle);
 	result = real.cuMemRelease(handle);
 	if (!result)
 		handles_release(handle);
@@ -79,6 +98,8 @@ CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, 
 	if (vmem_contains((uintptr_t)addr) || ipc_lookup((uintptr_t)addr, NULL))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = handle ? objects_retain((uintptr_t)addr, handle) : CUDA_ERROR_NOT_FOUND;
+	if (handle && result == CUDA_ERROR_NOT_FOUND)
+		result = host_objects_retain((uintptr_t)addr, handle);
 	if (result != CUDA_ERROR_NOT_FOUND)
 		return result;
 	result = real.cuMemRetainAllocationHandle(handle, addr);
@@ -96,13 +117,26 @@ static bool is_mapped_by_us(CUdeviceptr ptr, size_t size)
 	return vmem_overlaps(ptr, size) || ipc_overlaps(ptr, size);
 }
 
+/* Memory that the program has mapped, of the driver's. */
+static bool is_mapped_by_driver(CUdeviceptr ptr, size_t size)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at = ptr;
+
+	return objects_next(&at, ptr + size, &handle) || handles_are_mapped(ptr, size);
+}
+
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	CUresult result;
 
-	if (is_mapped_by_us(ptr, size))
+	if (is_mapped_by_us(ptr, size) || host_objects_overlap(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (host_objects_is_ours(handle))
+		return is_mapped_by_driver(ptr, size)
+			       ? CUDA_ERROR_INVALID_VALUE
+			       : host_objects_map(ptr, size, offset, handle, flags);
 	if (objects_is_ours(handle))
 		return objects_map(ptr, size, offset, handle, flags);
 	result = real.cuMemMap(ptr, size, offset, handle, flags);
@@ -111,16 +145,27 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 	return result;
 }
 
-CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
+static CUresult unmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result;
+	CUresult result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
-	if (is_mapped_by_us(ptr, size))
-		return CUDA_ERROR_INVALID_VALUE;
-	result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 	if (!result)
 		handles_unmap(ptr, size);
 	return result;
+}
+
+CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	if (is_mapped_by_us(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return host_objects_overlap(ptr, size) ? host_memory_unmap(ptr, size, unmap)
+					       : unmap(ptr, size);
+}
+
+static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	return shared_carries() ? objects_set_access(ptr, size, desc, count)
+				: real.cuMemSetAccess(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -128,8 +173,9 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
 {
 	if (is_mapped_by_us(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	return shared_carries() ? objects_set_access(ptr, size, desc, count)
-				: real.cuMemSetAccess(ptr, size, desc, count);
+	return host_objects_overlap(ptr, size)
+		       ? host_memory_set_access(ptr, size, desc, count, set_access)
+		       : set_access(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
@@ -137,6 +183,8 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
 {
 	struct vmem_info info;
 
+	if (flags && location && host_objects_overlap(ptr, 1))
+		return host_objects_get_access(flags, location, ptr);
 	if (!flags || !location || !is_mapped_by_us(ptr, 1))
 		return real.cuMemGetAccess(flags, location, ptr);
 	/* [H200: fidelity foreign] */
@@ -145,17 +193,39 @@ CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loc
 							      : CUDA_SUCCESS;
 }
 
+/* Host memory of ours is mapped in addresses that the program has reserved, and nowhere else. */
+CUresult hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				  unsigned long long flags)
+{
+	CUresult result = real.cuMemAddressReserve(ptr, size, alignment, addr, flags);
+
+	if (result || !shared_carries() || host_objects_reserve(*ptr, size))
+		return result;
+	real.cuMemAddressFree(*ptr, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult hook_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-	return is_mapped_by_us(ptr, size) ? CUDA_ERROR_INVALID_VALUE
-					  : real.cuMemAddressFree(ptr, size);
+	CUresult result;
+	bool known;
+
+	if (is_mapped_by_us(ptr, size) || !host_objects_unreserve(ptr, size, &known))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = real.cuMemAddressFree(ptr, size);
+	if (result && known)
+		host_objects_reserve(ptr, size);
+	return result;
 }
 
 CUresult hook_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 						     CUmemGenericAllocationHandle handle)
 {
-	CUresult result = objects_find(handle, &handle);
+	CUresult result;
 
+	if (host_objects_is_ours(handle))
+		return host_objects_get_properties(prop, handle);
+	result = objects_find(handle, &handle);
 	return result ? result : real.cuMemGetAllocationPropertiesFromHandle(prop, handle);
 }
 
@@ -172,7 +242,8 @@ CUresult hook_cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t m
 				 CUmemGenericAllocationHandle memHandle, size_t memOffset,
 				 size_t size, unsigned long long flags)
 {
-	CUresult result = objects_find(memHandle, &memHandle);
+	CUresult result = host_objects_is_ours(memHandle) ? CUDA_ERROR_INVALID_VALUE
+							  : objects_find(memHandle, &memHandle);
 
 	return result ? result
 		      : real.cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size,
@@ -184,7 +255,8 @@ static bool takes_objects(const CUarrayMapInfo *list, unsigned int count)
 {
 	for (unsigned int i = 0; list && i < count; i++)
 		if (list[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
-		    objects_is_ours(list[i].memHandle.memHandle))
+		    (objects_is_ours(list[i].memHandle.memHandle) ||
+		     host_objects_is_ours(list[i].memHandle.memHandle)))
 			return true;
 	return false;
 }
@@ -204,22 +276,18 @@ CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int 
 		       : real.cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream);
 }
 
-static bool exports_tickets(void)
-{
-	const char *word = setting_word(SETTING_EXPORT);
-
-	return !word || strcmp(word, "driver") != 0;
-}
-
 CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 					   CUmemGenericAllocationHandle handle,
 					   CUmemAllocationHandleType handleType,
 					   unsigned long long flags)
 {
 	CUmemGenericAllocationHandle driver_s;
-	CUresult result = objects_find(handle, &driver_s);
 	int ticket = -1;
+	CUresult result;
 
+	if (host_objects_is_ours(handle))
+		return host_objects_export(shareableHandle, handle, handleType, flags);
+	result = objects_find(handle, &driver_s);
 	if (!result && shareableHandle && objects_is_ours(handle) && exports_tickets() &&
 	    handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		result = sharing_export(handle, handleType, flags, &ticket);
@@ -288,15 +356,39 @@ static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_
 	return result;
 }
 
+/* False: the descriptor is not of host memory of cudaw. */
+static bool import_host(CUmemGenericAllocationHandle *handle, int fd, CUresult *result)
+{
+	size_t size;
+	int node;
+
+	if (!host_file_read(fd, &size, &node))
+		return false;
+	if (!shared_carries()) {
+		pr_err("host memory that another process exported cannot be imported: " NATIVE);
+		*result = CUDA_ERROR_NOT_SUPPORTED;
+		return true;
+	}
+	if (!gate_enter(GATE_HOLD)) {
+		*result = gate_refusal();
+		return true;
+	}
+	*result = host_memory_import(fd, node, handle);
+	gate_exit();
+	return true;
+}
+
 /* Outside the gate. */
 CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					     CUmemAllocationHandleType shHandleType)
 {
 	struct object_name name = {0};
-	int ticket = handle && shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-			     ? ticket_read((int)(intptr_t)osHandle, &name)
-			     : -ENOENT;
+	bool is_fd = handle && shHandleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	int ticket = is_fd ? ticket_read((int)(intptr_t)osHandle, &name) : -ENOENT;
+	CUresult result;
 
+	if (is_fd && ticket == -ENOENT && import_host(handle, (int)(intptr_t)osHandle, &result))
+		return result;
 	if (ticket == -ENOENT)
 		return import_of_driver(handle, osHandle, shHandleType);
 	if (!ticket && shared_carries())
@@ -304,8 +396,7 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 	pr_err("memory that another process exported cannot be imported: %s",
 	       ticket == -ENOTSUP ? "its process runs under another version of cudaw"
 	       : ticket           ? "the descriptor is damaged"
-				  : "this process runs with CUDAW_ADDRESSING=native or translated; "
-				    "start all processes of the job with CUDAW_EXPORT=driver");
+				  : NATIVE);
 	return ticket ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 }
 

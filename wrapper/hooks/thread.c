@@ -3,6 +3,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/queries.h"
 #include "vmem/context_gone.h"
+#include "wrapper/hooks/host_memory.h"
 #include "wrapper/real.h"
 
 #include <stdbool.h>
@@ -209,6 +210,8 @@ CUresult hook_cuCtxSetCurrent(CUcontext ctx)
 		pop();
 	else if (!knows_context(&old) || old != ctx)
 		replace(ctx);
+	if (!result && ctx)
+		host_memory_context_set();
 	return result;
 }
 
@@ -261,6 +264,8 @@ CUresult hook_cuCtxPushCurrent_v2(CUcontext ctx)
 		forget();
 	else
 		push(ctx);
+	if (!result)
+		host_memory_context_set();
 	return result;
 }
 

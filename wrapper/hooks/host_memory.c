@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wrapper/hooks/host_memory.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/ledger/green.h"
+#include "common/text.h"
+#include "vmem/context_gone.h"
+#include "vmem/host_file.h"
+#include "wrapper/hooks/context.h"
+#include "wrapper/hooks/current.h"
+#include "wrapper/real.h"
+
+#include <errno.h>
+
+#define LOG_PREFIX "shared: "
+#include "common/log.h"
+
+/* The driver judges the arguments by a granule. It refuses by itself what is no number of them. */
+bool host_memory_create(CUmemGenericAllocationHandle *handle, size_t size,
+			const CUmemAllocationProp *prop, unsigned long long flags, CUresult *result)
+{
+	CUmemGenericAllocationHandle sample;
+	size_t granule = 0;
+	int fd;
+
+	if (real.cuMemGetAllocationGranularity(&granule, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+	    !granule || !size || size % granule)
+		return false;
+	*result = real.cuMemCreate(&sample, granule, prop, flags);
+	if (*result)
+		return true;
+	real.cuMemRelease(sample);
+	fd = host_file_make(size, prop->location.id);
+	if (fd == -ENOMEM) {
+		*result = CUDA_ERROR_OUT_OF_MEMORY;
+		return true;
+	}
+	if (fd < 0) {
+		pr_warn("%zu bytes of host memory (cuMemCreate) are left to the driver, which no "
+			"full release can carry: no file in memory: %s",
+			size, error_text(-fd));
+		return false;
+	}
+	*result = host_objects_add(fd, size, granule, prop, handle);
+	return true;
+}
+
+CUresult host_memory_import(int fd, int node, CUmemGenericAllocationHandle *handle)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, node}};
+	size_t granule = 0;
+	CUresult result = real.cuMemGetAllocationGranularity(&granule, &prop,
+							     CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+
+	return result ? result : host_objects_import(fd, granule, handle);
+}
+
+/* Inside context_lock(): the current context if there is one that lives, else another; NULL: there is none. */
+static CUcontext choose(void)
+{
+	CUcontext current = green_owner(current_context()), chosen = NULL;
+	struct context_list list = {0};
+
+	contexts_get(driver_table(), &list);
+	for (size_t i = 0; i < list.count; i++)
+		if (!chosen || list.items[i].ctx == current)
+			chosen = list.items[i].ctx;
+	contexts_free(&list);
+	return chosen;
+}
+
+CUresult host_memory_unmap(CUdeviceptr ptr, size_t size,
+			   CUresult (*others)(CUdeviceptr ptr, size_t size))
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr at = ptr;
+	size_t bytes;
+
+	context_lock();
+	if (host_objects_split(ptr, size))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (; !result && (bytes = host_objects_gap(&at, ptr + size)); at += bytes)
+		result = others(at, bytes);
+	if (!result)
+		result = host_objects_unmap(ptr, size);
+	context_unlock();
+	return result;
+}
+
+CUresult host_memory_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+				size_t count,
+				CUresult (*others)(CUdeviceptr ptr, size_t size,
+						   const CUmemAccessDesc *desc, size_t count))
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdeviceptr at = ptr;
+	size_t bytes;
+
+	context_lock();
+	if (!desc || !count || host_objects_split(ptr, size))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (; !result && (bytes = host_objects_gap(&at, ptr + size)); at += bytes)
+		result = others(at, bytes, desc, count);
+	if (!result)
+		result = host_objects_set_access(ptr, size, desc, count, choose());
+	context_unlock();
+	return result;
+}
+
+void host_memory_context_came(void)
+{
+	CUcontext ctx = host_objects_wait() ? choose() : NULL;
+
+	if (ctx)
+		host_objects_register(ctx);
+}
+
+void host_memory_try_context(void)
+{
+	if (!context_trylock())
+		return;
+	host_memory_context_came();
+	context_unlock();
+}
+
+static void context_has_ended(CUcontext ctx)
+{
+	host_objects_context_gone(ctx);
+	host_memory_context_came();
+}
+CONTEXT_GONE(context_has_ended);
+
+/* As natively, where the memory belongs to no context, and to the first device [H200, driver 580.159]. */
+bool host_memory_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct host_objects_info info;
+
+	if (!host_objects_lookup(ptr, &info))
+		return false;
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = NULL;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(CUmemorytype *)data = CU_MEMORYTYPE_HOST;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = info.start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = info.size;
+		return true;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(unsigned long long *)data = info.types;
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Natively the driver has mapped it, and it cannot be registered. */
+CUresult hook_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+	return host_objects_overlap((uintptr_t)p, bytesize)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : real.cuMemHostRegister(p, bytesize, Flags);
+}
+
+CUresult hook_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+	return host_objects_overlap((uintptr_t)p, bytesize)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : real.cuMemHostRegister_v2(p, bytesize, Flags);
+}
+
+CUresult hook_cuMemHostUnregister(void *p)
+{
+	return host_objects_overlap((uintptr_t)p, 1) ? CUDA_ERROR_INVALID_VALUE
+						     : real.cuMemHostUnregister(p);
+}
