@@ -7,10 +7,12 @@ refuse that.
 import ctypes
 import os
 
-# NVLS is left out always: it needs multicast objects. "default" is what NCCL chooses by itself.
+# NVLS is left out always: it needs multicast objects. "default" is what NCCL chooses by itself, and "shm" what it
+# chooses for GPUs without access to each other: host memory of cuMemCreate() from NCCL 2.24 on.
 TRANSPORTS = {
     "default": {},
     "host": {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"},
+    "shm": {"NCCL_P2P_DISABLE": "1"},
     "cumem": {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_ENABLE": "1"},
     "ipc": {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"},
 }
