@@ -33,7 +33,7 @@
 #define LOCK_NAME_SIZE  (NVML_UUID_SIZE + sizeof(LOCK_SUFFIX) - 1)
 #define PATIENCE_MS     2000 /* with another job that resumes; most resumes take less */
 
-/* Bytes of a context, if NVML does not know this process [H200: 529 MiB]. */
+/* Bytes of a context, at most, if NVML does not know this process [H200: 529 MiB]. */
 #define CONTEXT_GUESS (1UL << 30)
 #define HOST_GUESS    (512UL << 20) /* of host memory for it, while it is checkpointed */
 
@@ -92,8 +92,25 @@ static bool has_context(const struct context_list *list, size_t dev)
 	return false;
 }
 
+/*
+ * What the process may hold on @dev, on which it has a context, and nothing of vmem's any more: no more
+ * than all processes together.
+ */
+static size_t guess_held(const struct cuda_driver *drv, const struct context_list *list, size_t dev)
+{
+	size_t guess = CONTEXT_GUESS + driver_memory_total(), free, total;
+
+	for (size_t i = 0; i < list->count; i++)
+		if ((size_t)list->items[i].dev == dev &&
+		    !drv->cuCtxSetCurrent(list->items[i].ctx) &&
+		    !drv->cuMemGetInfo_v2(&free, &total) && total - free < guess)
+			guess = total - free;
+	drv->cuCtxSetCurrent(NULL);
+	return guess;
+}
+
 /* The driver may have memory of the program on a device without a context, too. */
-static void measure(const struct context_list *list)
+static void measure(const struct cuda_driver *drv, const struct context_list *list)
 {
 	size_t ngpus;
 	const struct gpu *gpus = devices_all(&ngpus);
@@ -103,8 +120,7 @@ static void measure(const struct context_list *list)
 		machine_gpus = 0;
 	for (size_t dev = 0; dev < ngpus; dev++)
 		if (nvml_process_memory(gpus[dev].uuid, &held[dev]))
-			held[dev] =
-				has_context(list, dev) ? CONTEXT_GUESS + driver_memory_total() : 0;
+			held[dev] = has_context(list, dev) ? guess_held(drv, list, dev) : 0;
 }
 
 /* What the process holds on @dev beyond vmem's; -ENOSYS if NVML does not know the process. */
@@ -154,7 +170,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	*call = "the driver has no checkpoint (r570 and later have it)";
 	if (!can_checkpoint(drv))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	measure(list);
+	measure(drv, list);
 	*call = "cuCheckpointProcessLock";
 	error = drv->cuCheckpointProcessLock(getpid(), &lock);
 	if (error)

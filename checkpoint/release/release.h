@@ -61,7 +61,8 @@ unsigned int release_gpus(void);
 
 /*
  * Bytes by device (GPU_MAX entries) that this process held at the last checkpoint, beyond what vmem
- * had mapped: contexts, and memory left to the driver. 1 GiB, a guess, if NVML does not know them.
+ * had mapped: contexts, and memory left to the driver. If NVML does not know them, a guess: 1 GiB and
+ * what was left to the driver, but no more than all processes had of the GPU.
  * Valid until the next checkpoint. The engine's thread, or the control thread while no operation moves
  * memory.
  */

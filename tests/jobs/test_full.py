@@ -68,8 +68,8 @@ def a_resume_names_the_gpu():
 
 
 def a_resume_of_the_context_names_the_gpu():
-    """Without NVML; what the context takes is a guess of 1 GiB."""
-    names_the_gpu("all", r"has less free than the 1\.50 GiB that are needed")
+    """Without NVML; nobody else had memory of the GPU, so that what it had is known."""
+    names_the_gpu("all", r"has less free than the 0\.57 GiB that are needed")
 
 
 def a_resume_names_who_has_the_memory():
@@ -81,7 +81,7 @@ def a_resume_names_who_has_the_memory():
     with open(os.path.join(libraries, "holders"), "w", encoding="ascii") as file:
         file.write(f"{1 << 30} {100 * MIB}\n{job.pid} {99 * MIB}\n{1 << 30} {2 * MIB}\n"
                    f"{other.pid} {held}\n{1 << 30} 9999\n{1 << 30} 999\n")
-    gives_up(job, f"{GPU} lacks 1.50 GiB of the 1.50 GiB that are needed, after 0.5 s; "
+    gives_up(job, f"{GPU} lacks 0.57 GiB of the 0.57 GiB that are needed, after 0.5 s; "
              fr"{other.pid}( \(hog\))? has \d\.\d GiB, {1 << 30} has 100 MiB, {1 << 30} has 2.0 MiB, "
              "2 more have the rest; the job stays paused")
     with open(os.path.join(libraries, "holders"), "w", encoding="ascii"):

@@ -113,6 +113,19 @@ def a_resume_of_one_rank_stays_with_the_others():
     ranks.end()
 
 
+def a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have():
+    """Nothing says what a process holds; the other rank was paused to the last byte, on a GPU that is almost idle."""
+    ranks = Ranks("counted")
+    for pid, release in zip(ranks.pids(), ("memory", "all")):
+        cudaw_ok("pause", "--release", release, str(pid))
+    used = 2 * CONTEXT      # by both, when the second was paused: how much of it is its own is not known
+    other = hog("--mib", GPU - 2 * CONTEXT - used - 2 * (MEMORY + 10) - 30)[0]
+    cudaw_ok("resume", "--timeout", 10, ranks.name)
+    ranks.goes_on()
+    other.discard()
+    ranks.end()
+
+
 def pact(members):
     """As common/pact.c makes one."""
     fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -227,5 +240,6 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_resume_that_nobody_waits_for_is_joint, a_stopped_command_holds_nobody,
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      a_rank_that_gets_no_further_has_a_time_limit,
+     a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have,
      one_that_was_not_asked_keeps_nobody, what_is_no_pact_is_refused,
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -76,6 +76,23 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
 	return CUDA_SUCCESS;
 }
 
+static size_t in_use = 60 * GB;
+
+static CUresult set_current(CUcontext ctx)
+{
+	(void)ctx;
+	ck_assert(!process.locked);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_info(size_t *free, size_t *total)
+{
+	ck_assert(!process.locked);
+	*total = 80 * GB;
+	*free = *total - in_use;
+	return CUDA_SUCCESS;
+}
+
 static CUresult lock_process(int pid, CUcheckpointLockArgs *args)
 {
 	(void)pid, (void)args;
@@ -115,6 +132,8 @@ static const struct cuda_driver drv = {
 	.cuDeviceGetName = get_name,
 	.cuDeviceTotalMem_v2 = get_memory,
 	.cuDeviceGetAttribute = get_attribute,
+	.cuCtxSetCurrent = set_current,
+	.cuMemGetInfo_v2 = get_info,
 	.cuCheckpointProcessLock = lock_process,
 	.cuCheckpointProcessCheckpoint = checkpoint_process,
 	.cuCheckpointProcessRestore = restore_process,
@@ -452,6 +471,18 @@ START_TEST(one_that_is_stopped_with_the_lock_is_passed)
 }
 END_TEST
 
+START_TEST(what_a_context_has_is_no_more_than_is_in_use)
+{
+	pause_on(1 << 0 | 1 << 2);
+	ck_assert_uint_eq(release_held()[0], GB);
+	in_use = 100 << 20;
+	pause_on(1 << 0 | 1 << 2);
+	ck_assert_uint_eq(release_held()[0], in_use);
+	ck_assert_uint_eq(release_held()[1], 0);
+	ck_assert_uint_eq(release_held()[2], in_use);
+}
+END_TEST
+
 static void need_more_than_is_free(void)
 {
 	pause_on(1 << 0);
@@ -572,6 +603,7 @@ int main(void)
 	tcase_add_test(tc, an_unusable_directory_locks_nothing);
 	tcase_add_test(tc, without_descriptors_it_waits);
 	tcase_add_test(tc, one_that_is_stopped_with_the_lock_is_passed);
+	tcase_add_test(tc, what_a_context_has_is_no_more_than_is_in_use);
 	tcase_add_test(tc, an_answer_that_does_not_come_any_more_is_waited_for);
 	tcase_add_test(tc, a_program_that_leaves_descriptors_for_the_question_alone);
 	tcase_add_test(tc, a_program_without_standard_descriptors);
