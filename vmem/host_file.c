@@ -38,11 +38,7 @@ static void prefer_node(int fd, size_t size, int node)
 /* The kernel would give more than there is, page by page, and then end a process. */
 static bool is_there(size_t size)
 {
-	size_t machine = hostmem_machine_available(), cgroup = hostmem_cgroup_available();
-	size_t free = machine < cgroup ? machine : cgroup;
-
-	/* 0: the process lacks a descriptor or memory to find out. */
-	return !free || size <= free;
+	return size <= hostmem_machine_available() && size <= hostmem_cgroup_available();
 }
 
 static int fill(int fd, size_t size)
@@ -54,7 +50,7 @@ static int fill(int fd, size_t size)
 		if (!fallocate(fd, 0, (off_t)done, (off_t)piece))
 			done += piece;
 		else if (errno != EINTR)
-			return errno == ENOSPC ? -ENOMEM : -errno;
+			return -errno;
 	}
 	return fcntl(fd, F_ADD_SEALS, SEALS) ? -errno : 0;
 }

@@ -30,10 +30,6 @@ bool host_memory_create(CUmemGenericAllocationHandle *handle, size_t size,
 		return true;
 	real.cuMemRelease(sample);
 	fd = host_file_make(size, prop->location.id);
-	if (fd == -ENOMEM) {
-		*result = CUDA_ERROR_OUT_OF_MEMORY;
-		return true;
-	}
 	if (fd < 0) {
 		pr_warn("%zu bytes of host memory (cuMemCreate) are left to the driver, which no "
 			"full release can carry: no file in memory: %s",
