@@ -137,7 +137,7 @@ static void mapping_remove(struct mapping *m)
 }
 
 CUresult host_objects_add(int fd, size_t size, size_t granule, const CUmemAllocationProp *prop,
-			  CUmemGenericAllocationHandle *handle)
+			  bool shared, CUmemGenericAllocationHandle *handle)
 {
 	struct object *o = calloc(1, sizeof(*o));
 
@@ -145,7 +145,8 @@ CUresult host_objects_add(int fd, size_t size, size_t granule, const CUmemAlloca
 		close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*o = (struct object){.size = size, .granule = granule, .prop = *prop, .refs = 1};
+	*o = (struct object){
+		.size = size, .granule = granule, .prop = *prop, .refs = 1, .shared = shared};
 	ownfd_set(&o->file, fd);
 	pthread_mutex_lock(&lock);
 	o->handle = HANDLE_TAG << HANDLE_BITS | ++last;
@@ -238,7 +239,6 @@ CUresult host_objects_import(int fd, size_t granule, CUmemGenericAllocationHandl
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
 	size_t size;
-	CUresult rc;
 	int copy;
 
 	if (!host_file_read(fd, &size, &prop.location.id) || size % granule)
@@ -246,13 +246,7 @@ CUresult host_objects_import(int fd, size_t granule, CUmemGenericAllocationHandl
 	copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	if (copy < 0)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	rc = host_objects_add(copy, size, granule, &prop, handle);
-	if (rc != CUDA_SUCCESS)
-		return rc;
-	pthread_mutex_lock(&lock);
-	object_find(*handle)->shared = true;
-	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
+	return host_objects_add(copy, size, granule, &prop, true, handle);
 }
 
 bool host_objects_are_shared(void)

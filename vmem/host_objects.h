@@ -30,10 +30,10 @@ bool host_objects_is_ours(CUmemGenericAllocationHandle handle);
 
 /*
  * A new object in the file @fd, which is taken over: closed, if there is no host memory for the record. @granule: of
- * its mappings.
+ * its mappings. @shared: other processes have it.
  */
 CUresult host_objects_add(int fd, size_t size, size_t granule, const CUmemAllocationProp *prop,
-			  CUmemGenericAllocationHandle *handle);
+			  bool shared, CUmemGenericAllocationHandle *handle);
 
 /* The driver's calls of these names. CUDA_ERROR_INVALID_VALUE for a handle that was released. */
 CUresult host_objects_release(CUmemGenericAllocationHandle handle);

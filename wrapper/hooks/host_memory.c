@@ -22,6 +22,9 @@ bool host_memory_create(CUmemGenericAllocationHandle *handle, size_t size,
 	size_t granule = 0;
 	int fd;
 
+	/* Others than descriptors are the driver's alone. */
+	if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return false;
 	if (real.cuMemGetAllocationGranularity(&granule, prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
 	    !granule || !size || size % granule)
 		return false;
@@ -36,7 +39,7 @@ bool host_memory_create(CUmemGenericAllocationHandle *handle, size_t size,
 			size, error_text(-fd));
 		return false;
 	}
-	*result = host_objects_add(fd, size, granule, prop, handle);
+	*result = host_objects_add(fd, size, granule, prop, false, handle);
 	return true;
 }
 

@@ -75,7 +75,7 @@ static CUmemGenericAllocationHandle make(size_t size)
 	int fd = host_file_make(size, 0);
 
 	ck_assert_int_gt(fd, STDERR_FILENO);
-	OK(host_objects_add(fd, size, GRANULE, &prop, &handle));
+	OK(host_objects_add(fd, size, GRANULE, &prop, false, &handle));
 	ck_assert(host_objects_is_ours(handle));
 	return handle;
 }
