@@ -100,9 +100,9 @@ static struct mapping *mapping_find(CUdeviceptr ptr, size_t size)
 {
 	struct mapping *m = mappings;
 
-	while (m && !overlaps(m->start, m->size, ptr, size))
+	while (m && m->start < ptr && !overlaps(m->start, m->size, ptr, size))
 		m = m->next;
-	return m;
+	return m && overlaps(m->start, m->size, ptr, size) ? m : NULL;
 }
 
 /* The next one behind @m. */
@@ -458,7 +458,11 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 {
 	int devices = 0;
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+		    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+		    desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return CUDA_ERROR_INVALID_VALUE;
 		switch (desc[i].location.type) {
 		case CU_MEM_LOCATION_TYPE_DEVICE:
 			if (vm.drv->cuDeviceGetCount(&devices) || desc[i].location.id < 0 ||
@@ -471,6 +475,7 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 		default:
 			return CUDA_ERROR_INVALID_VALUE;
 		}
+	}
 	return CUDA_SUCCESS;
 }
 

@@ -76,7 +76,7 @@ CUresult host_memory_unmap(CUdeviceptr ptr, size_t size,
 	size_t bytes;
 
 	context_lock();
-	if (host_objects_split(ptr, size))
+	if (ptr + size < ptr || host_objects_split(ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (; !result && (bytes = host_objects_gap(&at, ptr + size)); at += bytes)
 		result = others(at, bytes);
@@ -96,7 +96,7 @@ CUresult host_memory_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessD
 	size_t bytes;
 
 	context_lock();
-	if (!desc || !count || host_objects_split(ptr, size))
+	if (!desc || !count || ptr + size < ptr || host_objects_split(ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (; !result && (bytes = host_objects_gap(&at, ptr + size)); at += bytes)
 		result = others(at, bytes, desc, count);

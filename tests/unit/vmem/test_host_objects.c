@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define GRANULE   VMEM_GRANULE
@@ -449,6 +450,33 @@ START_TEST(what_the_program_has_closed_stays_mapped)
 }
 END_TEST
 
+/* As with the driver's memory [H200, driver 580.159]. */
+START_TEST(a_forked_child_reads_and_writes_it)
+{
+	CUmemGenericAllocationHandle handle = make(SIZE);
+	CUdeviceptr at = reserve(SIZE);
+	volatile char *bytes = (volatile char *)(uintptr_t)at;
+	pid_t child;
+	int status;
+
+	OK(host_objects_map(at, SIZE, 0, handle, 0));
+	OK(allow(at, SIZE, device, ctx));
+	bytes[5] = 42;
+	child = fork();
+	ck_assert_int_ge(child, 0);
+	if (!child) {
+		status = bytes[5];
+		bytes[5] = 43;
+		_exit(status);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, W_EXITCODE(42, 0));
+	ck_assert_int_eq(bytes[5], 43);
+	OK(host_objects_unmap(at, SIZE));
+	OK(host_objects_release(handle));
+}
+END_TEST
+
 #define THREADS 4
 #define ROUNDS  40
 
@@ -549,6 +577,7 @@ int main(void)
 	tcase_add_test(tcase, registering_changes_nothing_of_the_thread);
 	tcase_add_test(tcase, a_capture_goes_on);
 	tcase_add_test(tcase, what_the_program_has_closed_stays_mapped);
+	tcase_add_test(tcase, a_forked_child_reads_and_writes_it);
 	tcase_add_test(tcase, threads_map_and_look);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
