@@ -31,30 +31,50 @@
  */
 FORKS_LOCK(lifetimes);
 
+/*
+ * Held while a context ends, outside lifetimes, and by callers that need those that live (context.h). These may wait
+ * in the driver for the GPU: then no context ends, but others begin.
+ */
+FORKS_LOCK(ends);
+static bool has_ends; /* under lifetimes: its holder has ends, too */
+
 static void lock(void)
 {
 	pthread_mutex_lock(&lifetimes);
 }
 
+static void lock_ends(void)
+{
+	context_lock();
+	lock();
+	has_ends = true;
+}
+
 void context_lock(void)
 {
-	lock();
+	pthread_mutex_lock(&ends);
 }
 
 bool context_trylock(void)
 {
-	return !pthread_mutex_trylock(&lifetimes);
+	return !pthread_mutex_trylock(&ends);
 }
 
 void context_unlock(void)
 {
-	pthread_mutex_unlock(&lifetimes);
+	pthread_mutex_unlock(&ends);
 }
 
 /* Unlocks, as do the other functions that take a result. */
 static CUresult unlocked(CUresult result)
 {
+	bool both = has_ends;
+
+	has_ends = false;
 	pthread_mutex_unlock(&lifetimes);
+	if (both)
+		context_unlock();
+	host_memory_context_came();
 	return result;
 }
 
@@ -70,10 +90,8 @@ static bool lock_to_create(void)
 
 static CUresult created(CUresult result, const CUcontext *ctx, CUdevice dev)
 {
-	if (!result) {
+	if (!result)
 		contexts_add(*ctx, dev);
-		host_memory_context_came();
-	}
 	thread_forget_context();
 	return unlocked(result);
 }
@@ -118,7 +136,7 @@ static void ending(CUcontext ctx)
 
 static void lock_to_end(CUcontext ctx)
 {
-	lock();
+	lock_ends();
 	ending(ctx);
 }
 
@@ -200,10 +218,8 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	count = references(dev);
 	result = real.cuDevicePrimaryCtxRetain(pctx, dev);
 	*count += !result;
-	if (!result) {
+	if (!result)
 		contexts_set_primary(dev, true);
-		host_memory_context_came();
-	}
 	return unlocked(result);
 }
 
@@ -234,7 +250,7 @@ static CUresult release_primary(CUdevice dev, CUresult (*release)(CUdevice dev))
 	CUcontext ctx;
 	CUresult result;
 
-	lock();
+	lock_ends();
 	ctx = primary_context(dev);
 	count = references(dev);
 	/* Without cudaw, a release that is not the last one waits for nothing. */
@@ -262,7 +278,7 @@ static CUresult reset_primary(CUdevice dev, CUresult (*reset)(CUdevice dev))
 	CUcontext ctx;
 	CUresult result;
 
-	lock();
+	lock_ends();
 	ctx = primary_context(dev);
 	ending(ctx);
 	result = reset(dev);
@@ -337,7 +353,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct green g;
 
-	lock();
+	lock_ends();
 	if (green_get(hCtx, &g))
 		return destroy_green(&g);
 	return unlocked(real.cuGreenCtxDestroy(hCtx));

@@ -2,8 +2,8 @@
 #ifndef CUDAW_HOOKS_CONTEXT_H
 #define CUDAW_HOOKS_CONTEXT_H
 /*
- * The lock under which contexts begin and end (context.c): while a caller has it, those that it knows live. It may wait
- * for a context whose end waits for the GPU.
+ * A lock under which no context ends (context.c): while a caller has it, those that it knows live. It may wait for a
+ * context whose end waits for the GPU.
  */
 #include <stdbool.h>
 

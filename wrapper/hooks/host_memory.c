@@ -55,17 +55,40 @@ CUresult host_memory_import(int fd, int node, CUmemGenericAllocationHandle *hand
 }
 
 /* Inside context_lock(): the current context if there is one that lives, else another; NULL: there is none. */
-static CUcontext choose(void)
+static CUresult choose(CUcontext *chosen)
 {
-	CUcontext current = green_owner(current_context()), chosen = NULL;
+	CUcontext current = green_owner(current_context());
 	struct context_list list = {0};
+	CUresult result = contexts_get(driver_table(), &list);
 
-	contexts_get(driver_table(), &list);
-	for (size_t i = 0; i < list.count; i++)
-		if (!chosen || list.items[i].ctx == current)
-			chosen = list.items[i].ctx;
+	*chosen = NULL;
+	for (size_t i = 0; !result && i < list.count; i++)
+		if (!*chosen || list.items[i].ctx == current)
+			*chosen = list.items[i].ctx;
 	contexts_free(&list);
-	return chosen;
+	return result;
+}
+
+static void register_waiting(void)
+{
+	CUcontext ctx;
+
+	if (host_objects_wait() && !choose(&ctx) && ctx)
+		host_objects_register(ctx);
+}
+
+/* Calls that must not wait, and found the lock taken: its holder registers for them. Atomic. */
+static unsigned int missed;
+
+static void unlock(void)
+{
+	unsigned int seen;
+
+	do {
+		seen = __atomic_load_n(&missed, __ATOMIC_SEQ_CST);
+		register_waiting();
+		context_unlock();
+	} while (__atomic_load_n(&missed, __ATOMIC_SEQ_CST) != seen && context_trylock());
 }
 
 CUresult host_memory_unmap(CUdeviceptr ptr, size_t size,
@@ -82,7 +105,7 @@ CUresult host_memory_unmap(CUdeviceptr ptr, size_t size,
 		result = others(at, bytes);
 	if (!result)
 		result = host_objects_unmap(ptr, size);
-	context_unlock();
+	unlock();
 	return result;
 }
 
@@ -91,41 +114,38 @@ CUresult host_memory_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessD
 				CUresult (*others)(CUdeviceptr ptr, size_t size,
 						   const CUmemAccessDesc *desc, size_t count))
 {
-	CUresult result = CUDA_SUCCESS;
 	CUdeviceptr at = ptr;
+	CUresult result;
+	CUcontext ctx;
 	size_t bytes;
 
 	context_lock();
+	result = choose(&ctx);
 	if (!desc || !count || ptr + size < ptr || host_objects_split(ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (; !result && (bytes = host_objects_gap(&at, ptr + size)); at += bytes)
 		result = others(at, bytes, desc, count);
 	if (!result)
-		result = host_objects_set_access(ptr, size, desc, count, choose());
-	context_unlock();
+		result = host_objects_set_access(ptr, size, desc, count, ctx);
+	unlock();
 	return result;
-}
-
-void host_memory_context_came(void)
-{
-	CUcontext ctx = host_objects_wait() ? choose() : NULL;
-
-	if (ctx)
-		host_objects_register(ctx);
 }
 
 void host_memory_try_context(void)
 {
-	if (!context_trylock())
-		return;
-	host_memory_context_came();
-	context_unlock();
+	if (!context_trylock()) {
+		__atomic_fetch_add(&missed, 1, __ATOMIC_SEQ_CST);
+		/* Its holder may have looked before that. */
+		if (!context_trylock())
+			return;
+	}
+	unlock();
 }
 
 static void context_has_ended(CUcontext ctx)
 {
 	host_objects_context_gone(ctx);
-	host_memory_context_came();
+	register_waiting();
 }
 CONTEXT_GONE(context_has_ended);
 

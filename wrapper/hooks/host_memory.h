@@ -29,12 +29,9 @@ CUresult host_memory_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessD
 				CUresult (*others)(CUdeviceptr ptr, size_t size,
 						   const CUmemAccessDesc *desc, size_t count));
 
-/* Inside context_lock(): there may be a new context, in which memory is registered that waits for one. */
-void host_memory_context_came(void);
-
-/* The same without the lock, in a call that must not wait. */
+/* There may be a new context, in which memory is registered that waits for one. It does not wait for the lock. */
 void host_memory_try_context(void);
-static inline void host_memory_context_set(void)
+static inline void host_memory_context_came(void)
 {
 	if (host_objects_wait())
 		host_memory_try_context();

@@ -211,7 +211,7 @@ CUresult hook_cuCtxSetCurrent(CUcontext ctx)
 	else if (!knows_context(&old) || old != ctx)
 		replace(ctx);
 	if (!result && ctx)
-		host_memory_context_set();
+		host_memory_context_came();
 	return result;
 }
 
@@ -265,7 +265,7 @@ CUresult hook_cuCtxPushCurrent_v2(CUcontext ctx)
 	else
 		push(ctx);
 	if (!result)
-		host_memory_context_set();
+		host_memory_context_came();
 	return result;
 }
 
