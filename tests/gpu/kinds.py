@@ -9,7 +9,8 @@ STEPS, STEP_MS, STILL = 150, 10, 0.2
 KINDS = ("async", "pool", "vmm", "array", "mipmap", "texture", "global", "heap",
          "printf", "graph_mem", "graph_replay", "host", "ptds", "priority", "external",
          "dmabuf_gone", "vmm_host", "vmm_host_gone")
-LEFT = ("managed", "vmm_host", "pool_host", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in", "dmabuf_vmm")
+LEFT = ("managed", "vmm_host", "pool_host", "ipc_out", "ipc_in", "vmm_out", "vmm_in", "pool_out", "pool_in",
+        "dmabuf_vmm")
 REFUSED = {
     "managed": "1 managed allocation (cuMemAllocManaged) cannot be carried",
     "vmm_host": "1 allocation of host memory (cuMemCreate) cannot be carried",

@@ -26,5 +26,6 @@ def host_memory_without_files():
 
 
 main(host_memory_without_files,
-     *[(name, unsanitized(case)) for name, case in shared("fidelity.py", gpu_count=lambda: 2, base_environment=environment)
+     *[(name, unsanitized(case))
+       for name, case in shared("fidelity.py", gpu_count=lambda: 2, base_environment=environment)
        if name.split(", ")[-1].replace(" ", "_") in CASES])
