@@ -8,7 +8,7 @@
  *	--kind 2	a host function in a graph needs it
  *	--kind 3	a stream waits for a value in memory
  *	--calls N	that it makes first
- *	--frees 1	and a thread is in cuMemFree(), which waits for the GPU
+ *	--frees 1	and a thread is in cuMemFree(), which waits for the GPU: natively that never ends [H200]
  */
 #include "tests/programs/kernels.h"
 
