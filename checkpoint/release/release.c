@@ -252,7 +252,9 @@ static int list_locks(const size_t *carried)
 	const struct gpu *gpus = devices_all(&ngpus);
 	int count = 0;
 
-	for (size_t dev = 0; dev < ngpus && was_checkpointed(); dev++) {
+	if (!was_checkpointed())
+		return 0;
+	for (size_t dev = 0; dev < ngpus; dev++) {
 		if (!held[dev] && !carried[dev])
 			continue;
 		locks[count].dev = (CUdevice)dev;
