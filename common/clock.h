@@ -14,6 +14,12 @@ static inline uint64_t clock_us_of(double ms)
 	return ms > 0 ? (uint64_t)(ms * 1e3) : 0;
 }
 
+/* The shorter of two waits, of which a negative one has no end. */
+static inline double clock_shorter(double a, double b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* A moment of clock_ms(), for calls that wait until a moment of CLOCK_MONOTONIC. */
 struct timespec clock_timespec(double ms);
 

@@ -88,11 +88,6 @@ static void take_line(struct peer *peer, char *text)
 	peer_end(peer);
 }
 
-static double sooner(double a, double b)
-{
-	return a < 0 || (b >= 0 && b < a) ? b : a;
-}
-
 static void wait_for_peers(double patience_ms)
 {
 	static struct pollfd fds[PEERS_POLL + 1];
@@ -134,9 +129,9 @@ static void serve(bool users_own)
 		if (users_own && now - needed_ms >= linger)
 			return;
 		needed = peers_next(NULL);
-		patience = sooner(members_patience(now), peers_patience(now));
+		patience = clock_shorter(members_patience(now), peers_patience(now));
 		if (users_own && !needed)
-			patience = sooner(patience, needed_ms + linger - now);
+			patience = clock_shorter(patience, needed_ms + linger - now);
 		wait_for_peers(patience);
 	}
 }

@@ -698,22 +698,17 @@ void members_decide(double now)
 		gpus_sample(WAIT_AGE_MS, now);
 }
 
-static double sooner(double a, double b)
-{
-	return a < 0 || (b >= 0 && b < a) ? b : a;
-}
-
 double members_patience(double now)
 {
 	double next = parties_next(parties, now);
 
 	if (next >= 0)
-		next = sooner(next, WAIT_AGE_MS);
+		next = clock_shorter(next, WAIT_AGE_MS);
 	if (!gpus_are_settled(now))
 		next = GPUS_PATIENCE_MS;
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		if (!m->peer->ending)
-			next = sooner(next, silence_left(m, now));
+			next = clock_shorter(next, silence_left(m, now));
 	return next;
 }
 
