@@ -91,7 +91,7 @@ COMMAND_LIBS := -ljansson $(ELF_LIBS) -llz4 -lzstd -luring
 INI_LIBS     := -linih
 endif
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot ticket share conf
+FUZZ_TARGETS := container cubin elf ptx name snapshot ticket turns conf
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -115,7 +115,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-share bench-snapshot \
+.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns bench-snapshot \
 	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
@@ -313,7 +313,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/format.o
-$(O)/tests/fuzz/replay_share: $(OBJ)/tools/daemon/lines.o
+$(O)/tests/fuzz/replay_turns: $(OBJ)/tools/daemon/lines.o
 $(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
@@ -357,7 +357,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/format.c
-$(O)/tests/fuzz/fuzz_share: tools/daemon/lines.c common/nvml.c
+$(O)/tests/fuzz/fuzz_turns: tools/daemon/lines.c common/nvml.c
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
@@ -503,17 +503,17 @@ check-ci-thread:
 	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
 
 ## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, all pairs of faults, and tests/slow
-# SHARE_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
+# TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
-soak: SHARE_SOAK ?= 500 200 50
-soak: export SHARE_SOAK := $(SHARE_SOAK)
+soak: TURNS_SOAK ?= 500 200 50
+soak: export TURNS_SOAK := $(TURNS_SOAK)
 soak: export PAIRS := all
 soak: export PARTS_SECONDS := 60
 soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
 	$(Q)$(MAKE) --no-print-directory check \
-		ONLY='$(filter-out test_share_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
-	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_share_soak.py \
+		ONLY='$(filter-out test_turns_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
+	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_turns_soak.py \
 		$(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
 
 ## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT
@@ -601,10 +601,10 @@ bench-launch:
 bench-pause:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
 
-## bench-share: measure jobs that share a GPU (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
+## bench-turns: measure jobs that take turns (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
 # Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone. ARGS="--quantum 60"
-bench-share:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_share.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
+bench-turns:
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_turns.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
 
 ## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
 bench-first-pause:

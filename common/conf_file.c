@@ -96,9 +96,9 @@ static struct span uncomment(struct span span)
 	return strip(span);
 }
 
-static bool is_share(struct span line)
+static bool is_turns(struct span line)
 {
-	return line.end - line.begin >= 7 && !memcmp(line.begin, "[share]", 7);
+	return line.end - line.begin >= 7 && !memcmp(line.begin, "[turns]", 7);
 }
 
 /* The value of "join"; false: @line has another key. */
@@ -118,7 +118,7 @@ static bool take_join(struct span line, struct span *value)
 
 int conf_file_joins(const char *text)
 {
-	bool in_share = false, found = false;
+	bool in_turns = false, found = false;
 	int joins = 0;
 
 	if (!strncmp(text, "\xef\xbb\xbf", 3))
@@ -127,8 +127,8 @@ int conf_file_joins(const char *text)
 		struct span line = strip((struct span){text, text + strcspn(text, "\n")}), value;
 
 		if (line.begin < line.end && *line.begin == '[')
-			in_share = is_share(line);
-		else if (in_share && take_join(line, &value)) {
+			in_turns = is_turns(line);
+		else if (in_turns && take_join(line, &value)) {
 			joins = is(value, "node");
 			if (found || (!joins && !is(value, "off")))
 				return -EBADMSG;
@@ -145,8 +145,8 @@ const char *conf_file_daemon(void)
 	char *text;
 	int joins;
 
-	if (setting_text(SETTING_SHARE))
-		return setting_socket(SETTING_SHARE);
+	if (setting_text(SETTING_TURNS))
+		return setting_socket(SETTING_TURNS);
 	joins = conf_file_read(CONF_FILE_NODE, &text);
 	if (joins == -ENOENT)
 		return NULL;
@@ -155,7 +155,7 @@ const char *conf_file_daemon(void)
 		free(text);
 	}
 	if (joins == -EBADMSG)
-		pr_err(CONF_FILE_NODE ": [share] join: expected node or off; off is used");
+		pr_err(CONF_FILE_NODE ": [turns] join: expected node or off; off is used");
 	else if (joins < 0)
 		pr_warn(CONF_FILE_NODE ": %s: nobody joins a daemon by it", error_text(-joins));
 	return joins > 0 ? "node" : NULL;

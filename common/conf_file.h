@@ -5,8 +5,8 @@
  * The file that sets up a machine's daemon (tools/daemon/conf.h), and the one key of it that
  * concerns jobs:
  *
- *	[share]
- *	join = node	jobs join the machine's daemon, unless CUDAW_SHARE says otherwise; off: not
+ *	[turns]
+ *	join = node	jobs join the machine's daemon, unless CUDAW_TURNS says otherwise; off: not
  *
  * Jobs have no parser of such files: this module reads that key, and nothing else of the file. It
  * takes every form of it that the daemon takes (tests/fuzz/conf.c).
@@ -26,7 +26,7 @@ int conf_file_read(const char *path, char **text);
 int conf_file_joins(const char *text);
 
 /*
- * The daemon that a job joins, and that commands ask: what CUDAW_SHARE says; if it is not set, "node"
+ * The daemon that a job joins, and that commands ask: what CUDAW_TURNS says; if it is not set, "node"
  * if CONF_FILE_NODE says so. NULL: none. The file is read once in each call; one that is missing
  * costs an open(2).
  */

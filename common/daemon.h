@@ -2,7 +2,7 @@
 #ifndef CUDAW_DAEMON_H
 #define CUDAW_DAEMON_H
 /*
- * Where cudawd listens, and connecting to it. CUDAW_SHARE (settings.h) says which daemon is meant:
+ * Where cudawd listens, and connecting to it. CUDAW_TURNS (settings.h) says which daemon is meant:
  *
  *	user		RUNDIR/cudawd.sock, of the user who runs the job
  *	node		DAEMON_NODE, of the machine

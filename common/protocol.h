@@ -77,7 +77,7 @@
  *				once if a count goes beyond COUNT. A later "reach" takes the place of
  *				this one, and has the only answer; a "step" ends it, with one answer
  *				to both. For jobs that have sent "peers"
- *	shares PID		the process PID, as the client sees it, uses a GPU of this process,
+ *	beside PID		the process PID, as the client sees it, uses a GPU of this process,
  *				and has sent "peers", too: a pause that would release the whole GPU
  *				ends with "end unsupported" (checkpoint/release/unsupported.h)
  *	commit			go on as a pause
@@ -159,10 +159,10 @@
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
  * job. If somebody asks for a snapshot with "image", the job ends the connection.
  *
- * With CUDAW_SHARE a job connects to a daemon that lets jobs take turns, cudawd (daemon.h), once it has
+ * With CUDAW_TURNS a job connects to a daemon that lets jobs take turns, cudawd (daemon.h), once it has
  * GPU memory or finds none. From then on the daemon is a client that has the lease. The job begins:
  *
- *	share VERSION		PROTOCOL_SHARE
+ *	turns VERSION		PROTOCOL_TURNS
  *	id ID, name NAME, pid PID, command TEXT		as in its status; the pid is that of its namespace
  *	class interactive|batch
  *	weight N		from 1 to 100
@@ -250,12 +250,12 @@
  *	reason		the reason for the state, or for the failure of the last request; what it waits for
  *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
  *			both reach it, or are not used
- *	no_turns	why the job takes no turns though CUDAW_SHARE or cudaw.conf names a daemon; absent:
+ *	no_turns	why the job takes no turns though CUDAW_TURNS or cudaw.conf names a daemon; absent:
  *			it does, or is not to
  */
 
 #define PROTOCOL_VERSION 1
-#define PROTOCOL_SHARE   1    /* between a job and the daemon */
+#define PROTOCOL_TURNS   1    /* between a job and the daemon */
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
 #define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */
 #define PROTOCOL_WORDS   64   /* of a line, the most beside a directory and GPUs */

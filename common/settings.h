@@ -113,15 +113,15 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  READ_BY_JOBS,                                                                              \
 	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \
 	  "exists is not touched; FILE.PID is written instead.")                                     \
-	X(SHARE, "CUDAW_SHARE", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,              \
+	X(TURNS, "CUDAW_TURNS", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,              \
 	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
 	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "  \
-	  "(docs/sharing.md). Or the absolute path of its socket. off: ask nobody.")                 \
-	X(SHARE_CLASS, "CUDAW_SHARE_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
+	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                 \
+	X(TURNS_CLASS, "CUDAW_TURNS_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
 	  "batch", READ_BY_JOBS,                                                                     \
-	  "With CUDAW_SHARE: jobs of the class interactive come before those of batch.")             \
-	X(SHARE_WEIGHT, "CUDAW_SHARE_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,    \
-	  "With CUDAW_SHARE: a whole number from 1 to 100. Among jobs of a class one of weight 2 "   \
+	  "With CUDAW_TURNS: jobs of the class interactive come before those of batch.")             \
+	X(TURNS_WEIGHT, "CUDAW_TURNS_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,    \
+	  "With CUDAW_TURNS: a whole number from 1 to 100. Among jobs of a class one of weight 2 "   \
 	  "gets the GPU for twice as long as one of weight 1.")                                      \
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,         \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                        \

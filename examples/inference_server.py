@@ -3,7 +3,7 @@
 """
 An inference server that gives way: while nobody asks, other jobs get the memory of its model.
 
-    cudaw run --share -- python inference_server.py 8000 16384       # port, MiB of the model
+    cudaw run --turns -- python inference_server.py 8000 16384       # port, MiB of the model
     curl localhost:8000
 
 The server does nothing for that. A job that makes no CUDA call is idle, and gives its memory to those who wait. The

@@ -3,7 +3,7 @@
 """
 A training with PyTorch Lightning, which needs no change.
 
-    cudaw run --share --name train -- python lightning_training.py
+    cudaw run --turns --name train -- python lightning_training.py
 
 Under Slurm Lightning handles SIGUSR1 itself, to save a checkpoint and queue the job anew: cudaw leaves the signal to
 it, and `cudaw pause train` pauses the job.

@@ -3,7 +3,7 @@
 """
 The kernel of a notebook: each line of stdin is a cell. An interrupt (SIGINT) ends the cell, not the kernel.
 
-    cudaw run --share --class interactive -- python notebook_kernel.py
+    cudaw run --turns --class interactive -- python notebook_kernel.py
 
 While the job is paused, or waits for its turn, a cell waits in its next CUDA call. Python raises KeyboardInterrupt
 when that call returns: an interrupted cell ends as soon as the job has its memory again, and the variables are there.

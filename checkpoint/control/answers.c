@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
@@ -146,8 +146,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 		server_say(c, "reason %s", facts->reason);
 	if (signals_unreachable(unreachable, sizeof(unreachable)))
 		server_say(c, "signals %s", unreachable);
-	if (*share_why_not())
-		server_say(c, "no_turns %s", share_why_not());
+	if (*turn_why_not())
+		server_say(c, "no_turns %s", turn_why_not());
 	server_say(c, "end " END_OK);
 }
 

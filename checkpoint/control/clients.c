@@ -7,7 +7,7 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/peers.h"
 #include "common/ownfd.h"
@@ -221,8 +221,8 @@ static void take_order(struct client *c, const char *line)
 		job_give_order(&order.order);
 		return;
 	}
-	if (order.shares) {
-		peers_share_gpu(order.shares);
+	if (order.beside) {
+		peers_share_gpu(order.beside);
 		return;
 	}
 	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,
@@ -286,7 +286,7 @@ void clients_handle(void)
 		while ((line = server_line(c))) {
 			if (is_order(c, line))
 				take_order(c, line);
-			else if (!share_is_daemon(c) || !share_take_line(line))
+			else if (!turn_is_daemon(c) || !turn_take_line(line))
 				take_request(c, line);
 		}
 		look_at_token(c);

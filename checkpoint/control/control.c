@@ -6,7 +6,7 @@
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/signals_reach.h"
@@ -74,7 +74,7 @@ static int less(int a, int b)
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
-	int ms = less(less(server_patience_ms(), share_patience_ms()), waits_patience_ms());
+	int ms = less(less(server_patience_ms(), turn_patience_ms()), waits_patience_ms());
 
 	if (clients_wait() || joint_is_on())
 		ms = less(ms, PROGRESS_MS);
@@ -183,7 +183,7 @@ static void look_once(void)
 	job_settle();
 	joint_look(job_now());
 	job_send_news();
-	share_look();
+	turn_look();
 	waits_look();
 	server_sweep();
 }
@@ -219,7 +219,7 @@ static void begin_anew_in_child(void)
 	/* The driver does the same in the child of a process that has used it. */
 	gate_refuse(CUDA_ERROR_NOT_INITIALIZED);
 	server_close();
-	share_after_fork();
+	turn_after_fork();
 	joint_after_fork();
 	forked_let_go();
 	spill_close();
@@ -286,7 +286,7 @@ static bool begin(void)
 {
 	int error;
 
-	share_init(wake_up);
+	turn_init(wake_up);
 	error = start_thread();
 	if (!error) {
 		wake_up(); /* a signal may have come before there was a pipe */

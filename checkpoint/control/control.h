@@ -10,7 +10,7 @@
  * control.c has the loop, and the start of the thread. The parts do not know the loop; each uses
  * only parts below it:
  *	clients.h	lines of clients become events
- *	share.h		the daemon that lets jobs take turns, a client that this process connects to
+ *	turns.h		the daemon that lets jobs take turns, a client that this process connects to
  *	signals_take.h	signals become events
  *	job.h		the job's state and last results; carries out actions
  *	operation.h	an operation of the engine, in a thread of its own, so that the control

@@ -229,8 +229,8 @@ const char *request_parse_order(const char *line, struct request_order *order)
 
 	*order = (struct request_order){.order.commit = !strcmp(line, "commit"),
 					.abort = !strcmp(line, "abort")};
-	if (!strncmp(line, "shares ", 7) && parse_number(line + 7, 0) > 0) {
-		order->shares = parse_number(line + 7, 0);
+	if (!strncmp(line, "beside ", 7) && parse_number(line + 7, 0) > 0) {
+		order->beside = parse_number(line + 7, 0);
 		return NULL;
 	}
 	if (calls > 0 && calls <= PROTOCOL_STEP)
@@ -240,5 +240,5 @@ const char *request_parse_order(const char *line, struct request_order *order)
 	if (!strncmp(line, "reach ", 6) && parse_reach(&order->order, line + 6))
 		return NULL;
 	order->order = (struct hold_order){0};
-	return "step N, reach N ID:COUNT..., shares PID, commit or abort";
+	return "step N, reach N ID:COUNT..., beside PID, commit or abort";
 }

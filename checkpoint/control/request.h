@@ -49,7 +49,7 @@ const char *request_parse(char *line, struct request *request);
 /* A line of a client that holds. */
 struct request_order {
 	struct hold_order order;
-	pid_t shares; /* that process shares a GPU; 0: the line says something else */
+	pid_t beside; /* that process shares a GPU; 0: the line says something else */
 	bool abort;
 };
 

@@ -2,7 +2,7 @@
 #include "checkpoint/control/signals_take.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/request.h"
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"
@@ -56,7 +56,7 @@ void signals_take(void)
 	}
 	if (signals_take_end()) {
 		job_take(&(struct control_event){.kind = EV_END});
-		share_ends();
+		turn_ends();
 	}
 	if (signals_take_interrupt())
 		growth_refuse_all();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/job.h"
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"
 #include "common/clock.h"
@@ -66,17 +66,17 @@ static enum kind look(size_t *bytes)
 static void describe(char *text, size_t size)
 {
 	char bytes[FORMAT_SIZE], holders[ENGINE_HOLDERS] = "";
-	const char *behind = share_behind();
+	const char *behind = turn_behind();
 
 	format_bytes(bytes, wait.bytes);
 	if (wait.kind == MEMORY)
 		engine_holders(holders, sizeof(holders));
 	switch (wait.kind) {
 	case TURN:
-		if (*share_unfit()) {
+		if (*turn_unfit()) {
 			snprintf(text, size,
 				 "waits for memory that no turn can give it: its job %s",
-				 share_unfit());
+				 turn_unfit());
 			return;
 		}
 		snprintf(text, size, "waits for its turn on the GPU%s%s%s%s%s",
@@ -110,7 +110,7 @@ static double due_ms(void)
 	if (wait.kind == MEMORY)
 		engine_holders(holders, sizeof(holders));
 	else
-		snprintf(holders, sizeof(holders), "%s", share_behind());
+		snprintf(holders, sizeof(holders), "%s", turn_behind());
 	return wait.since_ms + told_after_ms() + (*holders ? 0 : WHOM_MS);
 }
 

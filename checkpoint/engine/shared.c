@@ -121,7 +121,7 @@ int engine_get_imports(struct engine_op *op, double deadline_ms)
 
 	if (!objects_next_import(&import))
 		return 0;
-	engine_set_phase(op, "share", 0);
+	engine_set_phase(op, "sharing", 0);
 	/* An import that the pause could not give back is of the memory before. */
 	w.error = engine_release_imports(op->drv);
 	if (w.error)

@@ -25,10 +25,10 @@ struct ticket {
 
 _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
 _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
-_Static_assert(sizeof(struct share_request) == 64, "the format of requests");
-_Static_assert(sizeof(struct share_process) == 20, "the format of answers");
-_Static_assert(sizeof((struct share_answer){0}.job) >= RUNDIR_ID_SIZE, "the format of answers");
-_Static_assert(offsetof(struct share_answer, peers) == 72, "the format of answers");
+_Static_assert(sizeof(struct sharing_request) == 64, "the format of requests");
+_Static_assert(sizeof(struct sharing_process) == 20, "the format of answers");
+_Static_assert(sizeof((struct sharing_answer){0}.job) >= RUNDIR_ID_SIZE, "the format of answers");
+_Static_assert(offsetof(struct sharing_answer, peers) == 72, "the format of answers");
 
 int ticket_make(const struct object_name *name, struct beacon *beacon)
 {
@@ -92,27 +92,27 @@ int ipc_handle_parse(const void *data, struct ipc_handle *handle)
 	return 0;
 }
 
-void share_request_begin(struct share_request *request, enum share_kind kind)
+void sharing_request_begin(struct sharing_request *request, enum sharing_kind kind)
 {
-	*request = (struct share_request){.magic = REQUEST_MAGIC, .version = VERSION, .kind = kind};
+	*request = (struct sharing_request){.magic = REQUEST_MAGIC, .version = VERSION, .kind = kind};
 }
 
-void share_answer_begin(struct share_answer *answer)
+void sharing_answer_begin(struct sharing_answer *answer)
 {
-	memset(answer, 0, offsetof(struct share_answer, peers));
+	memset(answer, 0, offsetof(struct sharing_answer, peers));
 	answer->magic = ANSWER_MAGIC;
 	answer->version = VERSION;
-	answer->oldest = SHARE_NO_BUILD;
+	answer->oldest = SHARING_NO_BUILD;
 }
 
-size_t share_answer_size(const struct share_answer *answer)
+size_t sharing_answer_size(const struct sharing_answer *answer)
 {
-	return offsetof(struct share_answer, peers) + answer->npeers * sizeof(answer->peers[0]);
+	return offsetof(struct sharing_answer, peers) + answer->npeers * sizeof(answer->peers[0]);
 }
 
-int share_request_parse(const void *data, size_t size, struct share_request *request)
+int sharing_request_parse(const void *data, size_t size, struct sharing_request *request)
 {
-	struct share_request r;
+	struct sharing_request r;
 
 	if (size != sizeof(r))
 		return -EBADMSG;
@@ -121,7 +121,7 @@ int share_request_parse(const void *data, size_t size, struct share_request *req
 		return -EBADMSG;
 	if (r.version != VERSION)
 		return -ENOTSUP;
-	if (r.kind < SHARE_EXPORT || r.kind > SHARE_LAST_STATE)
+	if (r.kind < SHARING_EXPORT || r.kind > SHARING_LAST_STATE)
 		return -EBADMSG;
 	*request = r;
 	return 0;
@@ -135,10 +135,10 @@ static bool is_job(const char *id)
 	return !id[RUNDIR_ID_SIZE - 1];
 }
 
-int share_answer_parse(const void *data, size_t size, struct share_answer *answer)
+int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *answer)
 {
-	const size_t head = offsetof(struct share_answer, peers);
-	struct share_answer a;
+	const size_t head = offsetof(struct sharing_answer, peers);
+	struct sharing_answer a;
 
 	if (size < head)
 		return -EBADMSG;
@@ -147,8 +147,8 @@ int share_answer_parse(const void *data, size_t size, struct share_answer *answe
 		return -EBADMSG;
 	if (a.version != VERSION)
 		return -ENOTSUP;
-	if (a.result >= SHARE_RESULTS || a.stage >= SHARE_STAGES || a.vote >= SHARE_VOTES ||
-	    a.npeers > SHARE_PROCESSES || !is_job(a.job) || size != share_answer_size(&a))
+	if (a.result >= SHARING_RESULTS || a.stage >= SHARING_STAGES || a.vote >= SHARING_VOTES ||
+	    a.npeers > SHARING_PROCESSES || !is_job(a.job) || size != sharing_answer_size(&a))
 		return -EBADMSG;
 	memcpy(a.peers, (const unsigned char *)data + head, size - head);
 	for (uint32_t i = 0; i < a.npeers; i++)

@@ -35,13 +35,13 @@
 
 #include <stdint.h>
 
-#define SHARE_PROCESSES 256 /* that share memory with one process, directly or by others */
+#define SHARING_PROCESSES 256 /* that share memory with one process, directly or by others */
 
 /*
  * One process image of those that have had its pid. Of an instance 4 bytes are the ID of the thread that
  * answers (peer.h), and 12 are random.
  */
-struct share_process {
+struct sharing_process {
 	int32_t pid;
 	unsigned char instance[OBJECT_KEY];
 };
@@ -72,13 +72,13 @@ struct ipc_handle ipc_handle_make(const struct object_name *name);
 /* Read 64 bytes. -ENOENT: the handle is the driver's. -ENOTSUP, -EBADMSG: as ticket_read(). */
 int ipc_handle_parse(const void *data, struct ipc_handle *handle);
 
-enum share_kind {
-	SHARE_EXPORT = 1, /* give a descriptor of the object with the key */
-	SHARE_STATE,      /* only the rest of the answer; a key that is not zero: is it known? */
-	SHARE_LAST_STATE, /* the same, of a process that goes on if all that it asks are as far */
+enum sharing_kind {
+	SHARING_EXPORT = 1, /* give a descriptor of the object with the key */
+	SHARING_STATE,      /* only the rest of the answer; a key that is not zero: is it known? */
+	SHARING_LAST_STATE, /* the same, of a process that goes on if all that it asks are as far */
 };
 
-struct share_request {
+struct sharing_request {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t kind;
@@ -86,36 +86,36 @@ struct share_request {
 	unsigned char key[OBJECT_KEY];
 };
 
-enum share_result {
-	SHARE_OK,
-	SHARE_LATER,    /* a pause has the memory */
-	SHARE_UNKNOWN,  /* there is no object with that key any more */
-	SHARE_STRANGER, /* this is not the process that the request is for */
-	SHARE_FAILED,   /* the driver exports nothing */
-	SHARE_RESULTS
+enum sharing_result {
+	SHARING_OK,
+	SHARING_LATER,    /* a pause has the memory */
+	SHARING_UNKNOWN,  /* there is no object with that key any more */
+	SHARING_STRANGER, /* this is not the process that the request is for */
+	SHARING_FAILED,   /* the driver exports nothing */
+	SHARING_RESULTS
 };
 
 /* Stages of a pause and a resume, as sharing.h describes them. */
-enum share_stage {
-	SHARE_RUNNING,
-	SHARE_PAUSING,
-	SHARE_RESTING,
-	SHARE_SAVED,
-	SHARE_RELEASED,
-	SHARE_REBUILT,
-	SHARE_WHOLE,
-	SHARE_STAGES
+enum sharing_stage {
+	SHARING_RUNNING,
+	SHARING_PAUSING,
+	SHARING_RESTING,
+	SHARING_SAVED,
+	SHARING_RELEASED,
+	SHARING_REBUILT,
+	SHARING_WHOLE,
+	SHARING_STAGES
 };
 
 /*
  * Whether the process goes on from SAVED or WHOLE. Of one that is RELEASED, OFF says that its resume has failed,
  * and that no other one has begun.
  */
-enum share_vote { SHARE_WAITS, SHARE_ON, SHARE_OFF, SHARE_VOTES };
+enum sharing_vote { SHARING_WAITS, SHARING_ON, SHARING_OFF, SHARING_VOTES };
 
-/* Sent up to the last of @npeers. Without imports @oldest is SHARE_NO_BUILD. */
-#define SHARE_NO_BUILD UINT64_MAX
-struct share_answer {
+/* Sent up to the last of @npeers. Without imports @oldest is SHARING_NO_BUILD. */
+#define SHARING_NO_BUILD UINT64_MAX
+struct sharing_answer {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t result;
@@ -127,18 +127,18 @@ struct share_answer {
 	uint32_t holds;  /* it has such imports, or is about to have */
 	uint32_t npeers;
 	char job[8];                                 /* the ID of its job, a string */
-	struct share_process peers[SHARE_PROCESSES]; /* with which it shares memory directly */
+	struct sharing_process peers[SHARING_PROCESSES]; /* with which it shares memory directly */
 };
 
 /* Fill in what is the same in all messages. */
-void share_request_begin(struct share_request *request, enum share_kind kind);
-void share_answer_begin(struct share_answer *answer);
+void sharing_request_begin(struct sharing_request *request, enum sharing_kind kind);
+void sharing_answer_begin(struct sharing_answer *answer);
 
 /* The bytes to send. */
-size_t share_answer_size(const struct share_answer *answer);
+size_t sharing_answer_size(const struct sharing_answer *answer);
 
 /* Take a message of @size bytes. 0, -EBADMSG, or -ENOTSUP for another version. */
-int share_request_parse(const void *data, size_t size, struct share_request *request);
-int share_answer_parse(const void *data, size_t size, struct share_answer *answer);
+int sharing_request_parse(const void *data, size_t size, struct sharing_request *request);
+int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *answer);
 
 #endif

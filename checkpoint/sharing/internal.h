@@ -8,39 +8,39 @@
 
 /* A process that takes part in a pause, as it last answered. */
 struct sharing_member {
-	struct share_process process;
+	struct sharing_process process;
 	uint64_t cycle;   /* of its pause in which this process takes part */
 	int error;        /* why it has no answer, as of peer_ask(); or 0 */
 	bool lost;        /* it has ended with memory that this process has imported */
 	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
 	double silent_ms; /* clock_ms(): since when it could not be asked; or 0 */
-	/* Under lock: it has asked for the last time (SHARE_LAST_STATE), and found that this process may go on. */
+	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
-	struct share_answer answer; /* without the peers */
+	struct sharing_answer answer; /* without the peers */
 };
 
 extern struct sharing {
 	pthread_mutex_t lock;
 	/* Under lock; only the engine's thread writes the rest. */
-	struct share_process importers[SHARE_PROCESSES]; /* which have got memory of this process */
+	struct sharing_process importers[SHARING_PROCESSES]; /* which have got memory of this process */
 	uint32_t nimporters;
 
-	enum share_stage stage;
-	enum share_vote vote;
+	enum sharing_stage stage;
+	enum sharing_vote vote;
 	uint64_t cycle, build;
-	struct sharing_member members[SHARE_PROCESSES];
+	struct sharing_member members[SHARING_PROCESSES];
 	size_t nmembers;
 	bool follows;     /* the resume gives up because that of a member has failed */
 	double orphan_ms; /* clock_ms() when the last import of a freed object was found; 0: none yet */
 } sharing;
 
-bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one);
+bool sharing_lists(const struct sharing_process *list, size_t n, const struct sharing_process *one);
 
 /* The process that has made the memory. */
-struct share_process sharing_exporter(const struct object_name *name);
+struct sharing_process sharing_exporter(const struct object_name *name);
 
 /* The processes that share memory with this one directly, in @list; returns how many there are. */
-uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
+uint32_t sharing_list_peers(struct sharing_process list[SHARING_PROCESSES]);
 
 #define SHARING_LISTEN_MS \
 	3000 /* for a process that lives and has lost its socket to listen again */
@@ -49,7 +49,7 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES]);
  * Ask the exporter for a descriptor. 0, or as peer_ask(); -EBUSY: a pause has the memory; -ENODATA: it
  * is freed; -EIO: the driver does not export it.
  */
-int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer);
+int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer *answer);
 
 /* True of an error of peer_ask() or sharing_fetch() if the process lives, and could not be asked. */
 bool sharing_is_unreached(int error);

@@ -32,7 +32,7 @@
 
 FORKS_LOCK(lock); /* of what follows, while it is made */
 static bool started;
-static struct share_process self;
+static struct sharing_process self;
 static char job[RUNDIR_ID_SIZE]; /* its ID */
 static struct rundir_home home;
 static uint64_t own_start; /* rundir_start_time() of this process */
@@ -43,7 +43,7 @@ static bool ending;                        /* the name is removed, and stays so 
 static peer_answer_fn answer_request;
 static peer_idle_fn be_idle;
 
-const struct share_process *peer_self(void)
+const struct sharing_process *peer_self(void)
 {
 	return &self;
 }
@@ -53,7 +53,7 @@ const char *peer_job(void)
 	return job;
 }
 
-bool peer_is_self(const struct share_process *process)
+bool peer_is_self(const struct sharing_process *process)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE) && process->pid == self.pid &&
 	       !memcmp(process->instance, self.instance, sizeof(self.instance));
@@ -63,7 +63,7 @@ bool peer_is_self(const struct share_process *process)
  * The thread that answers lives exactly as long as the image of the process: exec() ends it, and so does
  * an end. No number says as much: exec() keeps the PID and its start time, and a PID is used again.
  */
-bool peer_is_gone(const struct share_process *process)
+bool peer_is_gone(const struct sharing_process *process)
 {
 	struct rundir_process p;
 	int32_t thread;
@@ -75,7 +75,7 @@ bool peer_is_gone(const struct share_process *process)
 	return !rundir_process(process->pid, &p) || p.ended || !p.exits;
 }
 
-void peer_why(const struct share_process *process, int error, char *text, size_t size)
+void peer_why(const struct sharing_process *process, int error, char *text, size_t size)
 {
 	if (error == -EAGAIN)
 		snprintf(text, size, "does not answer");
@@ -91,12 +91,12 @@ union control {
 	char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-static void send_answer(int to, const struct share_answer *answer, int fd)
+static void send_answer(int to, const struct sharing_answer *answer, int fd)
 {
 	union control control = {.align = {.cmsg_len = CMSG_LEN(sizeof(fd)),
 					   .cmsg_level = SOL_SOCKET,
 					   .cmsg_type = SCM_RIGHTS}};
-	struct iovec iov = {(void *)answer, share_answer_size(answer)};
+	struct iovec iov = {(void *)answer, sharing_answer_size(answer)};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	if (fd >= 0) {
@@ -130,9 +130,9 @@ static int wait_for(int fd, int ms)
 /* Descriptors that come with a request are dropped by the kernel, as there is no place for them. */
 static void serve_client(int client)
 {
-	struct share_request request;
-	struct share_answer answer;
-	struct share_process from;
+	struct sharing_request request;
+	struct sharing_answer answer;
+	struct sharing_process from;
 	unsigned char data[sizeof(request) + 1];
 	ssize_t size;
 	int fd = -1;
@@ -140,14 +140,14 @@ static void serve_client(int client)
 	if (!is_of_our_user(client, &from.pid) || wait_for(client, REQUEST_MS) <= 0)
 		return;
 	size = recv(client, data, sizeof(data), MSG_DONTWAIT);
-	if (size < 0 || share_request_parse(data, (size_t)size, &request))
+	if (size < 0 || sharing_request_parse(data, (size_t)size, &request))
 		return;
 	memcpy(from.instance, request.from, sizeof(from.instance));
-	share_answer_begin(&answer);
+	sharing_answer_begin(&answer);
 	memcpy(answer.job, job, sizeof(job));
 	/* A process of another PID namespace (0) cannot be known by its PID. */
 	if (!from.pid || memcmp(request.to, self.instance, sizeof(self.instance)))
-		answer.result = SHARE_STRANGER;
+		answer.result = SHARING_STRANGER;
 	else
 		answer_request(&request, &from, &answer, &fd);
 	send_answer(client, &answer, fd);
@@ -168,7 +168,7 @@ static bool is_restored(void)
  * An abstract address, for a process whose directory cannot be used: it has no file, and nobody can take it
  * before, as nobody knows the instance.
  */
-static socklen_t address_without_name(const struct share_process *process, struct sockaddr_un *addr)
+static socklen_t address_without_name(const struct sharing_process *process, struct sockaddr_un *addr)
 {
 	char *text = addr->sun_path + 1;
 	int len = snprintf(text, sizeof(addr->sun_path) - 1, "cudaw-%d-", process->pid);
@@ -355,7 +355,7 @@ int peer_start(peer_answer_fn answer, peer_idle_fn idle)
 	return error;
 }
 
-static int connect_by_name(const struct share_process *to)
+static int connect_by_name(const struct sharing_process *to)
 {
 	const char *why;
 	int fd, dir = rundir_open(home.path, home.user, &why);
@@ -367,7 +367,7 @@ static int connect_by_name(const struct share_process *to)
 	return fd;
 }
 
-static int connect_without_name(const struct share_process *to)
+static int connect_without_name(const struct sharing_process *to)
 {
 	struct sockaddr_un addr;
 	socklen_t len = address_without_name(to, &addr);
@@ -381,7 +381,7 @@ static int connect_without_name(const struct share_process *to)
 }
 
 /* @fd, if the process listens there. */
-static int check_listener(int fd, const struct share_process *to)
+static int check_listener(int fd, const struct sharing_process *to)
 {
 	pid_t pid;
 
@@ -392,7 +392,7 @@ static int check_listener(int fd, const struct share_process *to)
 }
 
 /* A connection to the process, or a negative errno: of its name, if it has none without either. */
-static int connect_to(const struct share_process *to)
+static int connect_to(const struct sharing_process *to)
 {
 	int fd = check_listener(connect_by_name(to), to), other;
 
@@ -403,7 +403,7 @@ static int connect_to(const struct share_process *to)
 }
 
 /* Receive an answer, and the descriptor that may come with it. Returns its bytes. */
-static ssize_t receive(int from, struct share_answer *raw, int *fd)
+static ssize_t receive(int from, struct sharing_answer *raw, int *fd)
 {
 	union control control;
 	struct iovec iov = {raw, sizeof(*raw)};
@@ -420,10 +420,10 @@ static ssize_t receive(int from, struct share_answer *raw, int *fd)
 	return n;
 }
 
-static int converse(int with, const struct share_request *request, struct share_answer *answer,
+static int converse(int with, const struct sharing_request *request, struct sharing_answer *answer,
 		    int *fd)
 {
-	struct share_answer raw;
+	struct sharing_answer raw;
 	ssize_t size;
 	int error;
 
@@ -434,14 +434,14 @@ static int converse(int with, const struct share_request *request, struct share_
 	/* It ended, or lost its socket, without an answer: the next attempt tells. */
 	if (size <= 0)
 		return -EAGAIN;
-	error = share_answer_parse(&raw, (size_t)size, answer);
-	if (!error && answer->result == SHARE_STRANGER)
+	error = sharing_answer_parse(&raw, (size_t)size, answer);
+	if (!error && answer->result == SHARING_STRANGER)
 		error = -ESRCH;
 	return error;
 }
 
-int peer_ask(const struct share_process *to, struct share_request *request,
-	     struct share_answer *answer, int *fd)
+int peer_ask(const struct sharing_process *to, struct sharing_request *request,
+	     struct sharing_answer *answer, int *fd)
 {
 	int with, error;
 

@@ -22,11 +22,11 @@
 #include <stddef.h>
 
 /*
- * For the thread: answer @request of the process @from, in *@answer, which share_answer_begin() has
+ * For the thread: answer @request of the process @from, in *@answer, which sharing_answer_begin() has
  * made. A descriptor put into *@fd is sent along, and closed.
  */
-typedef void (*peer_answer_fn)(const struct share_request *request,
-			       const struct share_process *from, struct share_answer *answer,
+typedef void (*peer_answer_fn)(const struct sharing_request *request,
+			       const struct sharing_process *from, struct sharing_answer *answer,
 			       int *fd);
 
 /* For the thread, about once a second while nobody asks. */
@@ -39,25 +39,25 @@ typedef void (*peer_idle_fn)(void);
 int peer_start(peer_answer_fn answer, peer_idle_fn idle);
 
 /* This process; valid once peer_start() has succeeded. */
-const struct share_process *peer_self(void);
+const struct sharing_process *peer_self(void);
 const char *peer_job(void); /* the ID of its job */
-bool peer_is_self(const struct share_process *process);
+bool peer_is_self(const struct sharing_process *process);
 
 /*
  * True if the process has ended, or has become another program: its memory is given back. False also if that
  * cannot be known.
  */
-bool peer_is_gone(const struct share_process *process);
+bool peer_is_gone(const struct sharing_process *process);
 
 /*
  * Ask @to. 0, with a descriptor in *@fd that the caller closes, or -1 there; or -ESRCH: that process
  * is gone; -EAGAIN: it did not answer, e.g. because it is stopped; or another negative errno: it could not be
  * reached now. It waits for an answer only, 1 s.
  */
-int peer_ask(const struct share_process *to, struct share_request *request,
-	     struct share_answer *answer, int *fd);
+int peer_ask(const struct sharing_process *to, struct sharing_request *request,
+	     struct sharing_answer *answer, int *fd);
 
 /* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
-void peer_why(const struct share_process *process, int error, char *text, size_t size);
+void peer_why(const struct sharing_process *process, int error, char *text, size_t size);
 
 #endif

@@ -21,12 +21,12 @@
 struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER};
 FORKS_LOCK_IN(sharing, lock);
 
-static bool same(const struct share_process *a, const struct share_process *b)
+static bool same(const struct sharing_process *a, const struct sharing_process *b)
 {
 	return a->pid == b->pid && !memcmp(a->instance, b->instance, sizeof(a->instance));
 }
 
-bool sharing_lists(const struct share_process *list, size_t n, const struct share_process *one)
+bool sharing_lists(const struct sharing_process *list, size_t n, const struct sharing_process *one)
 {
 	for (size_t i = 0; i < n; i++)
 		if (same(&list[i], one))
@@ -34,21 +34,21 @@ bool sharing_lists(const struct share_process *list, size_t n, const struct shar
 	return false;
 }
 
-static void list_add(struct share_process *list, uint32_t *n, const struct share_process *one)
+static void list_add(struct sharing_process *list, uint32_t *n, const struct sharing_process *one)
 {
-	if (!sharing_lists(list, *n, one) && *n < SHARE_PROCESSES)
+	if (!sharing_lists(list, *n, one) && *n < SHARING_PROCESSES)
 		list[(*n)++] = *one;
 }
 
-struct share_process sharing_exporter(const struct object_name *name)
+struct sharing_process sharing_exporter(const struct object_name *name)
 {
-	struct share_process p = {.pid = name->pid};
+	struct sharing_process p = {.pid = name->pid};
 
 	memcpy(p.instance, name->instance, sizeof(p.instance));
 	return p;
 }
 
-uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
+uint32_t sharing_list_peers(struct sharing_process list[SHARING_PROCESSES])
 {
 	struct object_import import = {0};
 	uint32_t n;
@@ -58,7 +58,7 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
 	memcpy(list, sharing.importers, n * sizeof(list[0]));
 	pthread_mutex_unlock(&sharing.lock);
 	while (objects_next_import(&import)) {
-		const struct share_process exporter = sharing_exporter(&import.name);
+		const struct sharing_process exporter = sharing_exporter(&import.name);
 
 		if (!peer_is_self(&exporter) && !import.pending)
 			list_add(list, &n, &exporter);
@@ -67,7 +67,7 @@ uint32_t sharing_list_peers(struct share_process list[SHARE_PROCESSES])
 }
 
 /* What this process has imported from the one that asks. */
-static void describe_imports(const unsigned char instance[OBJECT_KEY], struct share_answer *answer)
+static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sharing_answer *answer)
 {
 	struct object_import import = {0};
 
@@ -94,41 +94,41 @@ static void forget_ended(void)
  * Whether @from may have memory now. Before it gets any it is noted: a pause that begins then finds
  * it, or has closed the exports.
  */
-static enum share_result may_export(const struct share_process *from)
+static enum sharing_result may_export(const struct sharing_process *from)
 {
 	bool may, noted;
 
 	pthread_mutex_lock(&sharing.lock);
-	may = sharing.stage <= SHARE_PAUSING;
+	may = sharing.stage <= SHARING_PAUSING;
 	for (size_t i = 0; i < sharing.nmembers && !may; i++)
-		may = sharing.stage >= SHARE_REBUILT && same(&sharing.members[i].process, from);
-	if (may && sharing.nimporters == SHARE_PROCESSES)
+		may = sharing.stage >= SHARING_REBUILT && same(&sharing.members[i].process, from);
+	if (may && sharing.nimporters == SHARING_PROCESSES)
 		forget_ended();
 	if (may)
 		list_add(sharing.importers, &sharing.nimporters, from);
 	noted = sharing_lists(sharing.importers, sharing.nimporters, from);
 	pthread_mutex_unlock(&sharing.lock);
-	return !may ? SHARE_LATER : noted ? SHARE_OK : SHARE_FAILED;
+	return !may ? SHARING_LATER : noted ? SHARING_OK : SHARING_FAILED;
 }
 
-static enum share_result export_to(const struct share_process *to,
+static enum sharing_result export_to(const struct sharing_process *to,
 				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
 {
-	enum share_result may = may_export(to);
+	enum sharing_result may = may_export(to);
 	size_t bytes;
 	CUresult result;
 
-	if (may != SHARE_OK)
+	if (may != SHARING_OK)
 		return may;
 	result = objects_export(key, fd, &bytes);
 	if (result == CUDA_SUCCESS)
 		*size = bytes;
 	else if (result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_INVALID_VALUE)
 		pr_warn("process %d gets no memory: driver error %d", to->pid, result);
-	return result == CUDA_SUCCESS               ? SHARE_OK
-	       : result == CUDA_ERROR_NOT_READY     ? SHARE_LATER
-	       : result == CUDA_ERROR_INVALID_VALUE ? SHARE_UNKNOWN
-						    : SHARE_FAILED;
+	return result == CUDA_SUCCESS               ? SHARING_OK
+	       : result == CUDA_ERROR_NOT_READY     ? SHARING_LATER
+	       : result == CUDA_ERROR_INVALID_VALUE ? SHARING_UNKNOWN
+						    : SHARING_FAILED;
 }
 
 /* Of memory of this process. */
@@ -157,15 +157,15 @@ static int own_ticket(const struct object_name *name)
 }
 
 /* With the lock held: @from goes on, if the others are as far as this process. */
-static void note_last(const struct share_process *from)
+static void note_last(const struct sharing_process *from)
 {
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].heard |=
-			sharing.vote != SHARE_OFF && same(&sharing.members[i].process, from);
+			sharing.vote != SHARING_OFF && same(&sharing.members[i].process, from);
 }
 
-static void answer_request(const struct share_request *request, const struct share_process *from,
-			   struct share_answer *answer, int *fd)
+static void answer_request(const struct sharing_request *request, const struct sharing_process *from,
+			   struct sharing_answer *answer, int *fd)
 {
 	static const unsigned char none[OBJECT_KEY];
 
@@ -175,13 +175,13 @@ static void answer_request(const struct share_request *request, const struct sha
 	answer->vote = sharing.vote;
 	answer->cycle = sharing.cycle;
 	answer->build = sharing.build;
-	if (request->kind == SHARE_LAST_STATE)
+	if (request->kind == SHARING_LAST_STATE)
 		note_last(from);
 	pthread_mutex_unlock(&sharing.lock);
-	if (request->kind == SHARE_EXPORT)
+	if (request->kind == SHARING_EXPORT)
 		answer->result = export_to(from, request->key, fd, &answer->size);
 	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
-		answer->result = SHARE_UNKNOWN;
+		answer->result = SHARING_UNKNOWN;
 	describe_imports(from->instance, answer);
 	answer->npeers = sharing_list_peers(answer->peers);
 }
@@ -199,7 +199,7 @@ bool sharing_name(struct object_name *name)
 
 bool sharing_is_own(const struct object_name *name)
 {
-	const struct share_process exporter = sharing_exporter(name);
+	const struct sharing_process exporter = sharing_exporter(name);
 
 	return peer_is_self(&exporter);
 }
@@ -225,19 +225,19 @@ bool sharing_is_unreached(int error)
 	       error != -EAGAIN;
 }
 
-int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *answer)
+int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer *answer)
 {
-	const struct share_process exporter = sharing_exporter(name);
-	struct share_request request;
+	const struct sharing_process exporter = sharing_exporter(name);
+	struct sharing_request request;
 	CUresult result;
 	int error;
 
-	share_request_begin(&request, SHARE_EXPORT);
+	sharing_request_begin(&request, SHARING_EXPORT);
 	memcpy(request.key, name->key, sizeof(request.key));
 	if (peer_is_self(&exporter)) {
 		size_t size = 0;
 
-		share_answer_begin(answer);
+		sharing_answer_begin(answer);
 		pthread_mutex_lock(&sharing.lock);
 		answer->build = sharing.build;
 		pthread_mutex_unlock(&sharing.lock);
@@ -248,12 +248,12 @@ int sharing_fetch(const struct object_name *name, int *fd, struct share_answer *
 	error = peer_ask(&exporter, &request, answer, fd);
 	if (error)
 		return error;
-	switch ((enum share_result)answer->result) {
-	case SHARE_OK:
+	switch ((enum sharing_result)answer->result) {
+	case SHARING_OK:
 		return *fd < 0 ? -EBADMSG : 0;
-	case SHARE_LATER:
+	case SHARING_LATER:
 		return -EBUSY;
-	case SHARE_UNKNOWN:
+	case SHARING_UNKNOWN:
 		return -ENODATA;
 	default:
 		return -EIO;
@@ -266,7 +266,7 @@ CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAlloca
 							    : objects_import_begin(name, handle);
 }
 
-static int fetch_patiently(const struct object_name *name, int *fd, struct share_answer *answer)
+static int fetch_patiently(const struct object_name *name, int *fd, struct sharing_answer *answer)
 {
 	double until_ms = clock_ms() + SHARING_LISTEN_MS;
 	int error;
@@ -279,7 +279,7 @@ static int fetch_patiently(const struct object_name *name, int *fd, struct share
 
 void sharing_why(const struct object_name *name, int error, char *text, size_t size)
 {
-	const struct share_process exporter = sharing_exporter(name);
+	const struct sharing_process exporter = sharing_exporter(name);
 
 	if (error == -ESRCH)
 		snprintf(text, size, "has ended");
@@ -295,7 +295,7 @@ void sharing_why(const struct object_name *name, int error, char *text, size_t s
 
 CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
 {
-	struct share_answer answer;
+	struct sharing_answer answer;
 	int fd = -1, error = fetch_patiently(name, &fd, &answer);
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	char why[SHARING_WHY];

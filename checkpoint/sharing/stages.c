@@ -24,17 +24,17 @@
 #define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
-static void set_stage(enum share_stage stage)
+static void set_stage(enum sharing_stage stage)
 {
 	pthread_mutex_lock(&sharing.lock);
 	sharing.stage = stage;
-	sharing.vote = SHARE_WAITS;
+	sharing.vote = SHARING_WAITS;
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].heard = false;
 	pthread_mutex_unlock(&sharing.lock);
 }
 
-static void set_vote(enum share_vote vote)
+static void set_vote(enum sharing_vote vote)
 {
 	pthread_mutex_lock(&sharing.lock);
 	sharing.vote = vote;
@@ -42,13 +42,13 @@ static void set_vote(enum share_vote vote)
 }
 
 /* Ask for the state of a process; with @key, also whether it has that object. */
-static int ask_state(const struct share_process *process, enum share_kind kind,
-		     const unsigned char *key, struct share_answer *answer)
+static int ask_state(const struct sharing_process *process, enum sharing_kind kind,
+		     const unsigned char *key, struct sharing_answer *answer)
 {
-	struct share_request request;
+	struct sharing_request request;
 	int fd, error;
 
-	share_request_begin(&request, kind);
+	sharing_request_begin(&request, kind);
 	if (key)
 		memcpy(request.key, key, sizeof(request.key));
 	error = peer_ask(process, &request, answer, &fd);
@@ -60,8 +60,8 @@ static int ask_state(const struct share_process *process, enum share_kind kind,
 /* In the pause in which this process takes part. */
 static bool says_failed(const struct sharing_member *m)
 {
-	return m->answer.cycle == m->cycle && m->answer.stage == SHARE_RELEASED &&
-	       m->answer.vote == SHARE_OFF;
+	return m->answer.cycle == m->cycle && m->answer.stage == SHARING_RELEASED &&
+	       m->answer.vote == SHARING_OFF;
 }
 
 static bool is_gone(const struct sharing_member *m)
@@ -69,7 +69,7 @@ static bool is_gone(const struct sharing_member *m)
 	return m->error == -ESRCH;
 }
 
-static void ask_member(struct sharing_member *m, enum share_kind kind, struct share_answer *answer)
+static void ask_member(struct sharing_member *m, enum sharing_kind kind, struct sharing_answer *answer)
 {
 	int error = ask_state(&m->process, kind, NULL, answer);
 
@@ -79,7 +79,7 @@ static void ask_member(struct sharing_member *m, enum share_kind kind, struct sh
 	else if (m->silent_ms <= 0)
 		m->silent_ms = clock_ms();
 	if (!error)
-		memcpy(&m->answer, answer, offsetof(struct share_answer, peers));
+		memcpy(&m->answer, answer, offsetof(struct sharing_answer, peers));
 	if (error || !says_failed(m))
 		m->failed_ms = 0;
 	else if (!m->failed_ms)
@@ -91,7 +91,7 @@ bool sharing_is_joint(void)
 	return sharing.nmembers;
 }
 
-static struct sharing_member *find_member(const struct share_process *process)
+static struct sharing_member *find_member(const struct sharing_process *process)
 {
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		if (sharing_lists(process, 1, &sharing.members[i].process))
@@ -99,11 +99,11 @@ static struct sharing_member *find_member(const struct share_process *process)
 	return NULL;
 }
 
-static void add_members(const struct share_process *list, uint32_t n)
+static void add_members(const struct sharing_process *list, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		if (peer_is_self(&list[i]) || find_member(&list[i]) ||
-		    sharing.nmembers == SHARE_PROCESSES)
+		    sharing.nmembers == SHARING_PROCESSES)
 			continue;
 		pthread_mutex_lock(&sharing.lock);
 		sharing.members[sharing.nmembers++] = (struct sharing_member){.process = list[i]};
@@ -119,7 +119,7 @@ static void drop_members(void)
 }
 
 /* False if it is none. */
-static bool forget_importer(const struct share_process *importer)
+static bool forget_importer(const struct sharing_process *importer)
 {
 	uint32_t i = 0;
 	bool found;
@@ -142,8 +142,8 @@ static bool forget_importer(const struct share_process *importer)
  */
 static bool gather(const bool *cancel)
 {
-	struct share_process list[SHARE_PROCESSES];
-	struct share_answer answer;
+	struct sharing_process list[SHARING_PROCESSES];
+	struct sharing_answer answer;
 	bool settled = true;
 
 	drop_members();
@@ -155,7 +155,7 @@ static bool gather(const bool *cancel)
 			m->error = -EAGAIN;
 			continue;
 		}
-		ask_member(m, SHARE_STATE, &answer);
+		ask_member(m, SHARING_STATE, &answer);
 		if (is_gone(m) || (!m->error && !answer.holds))
 			settled &= !forget_importer(&m->process);
 		if (m->error)
@@ -188,7 +188,7 @@ static void list_jobs(char jobs[SHARING_JOBS])
 
 size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
 {
-	struct share_process list[SHARE_PROCESSES];
+	struct sharing_process list[SHARING_PROCESSES];
 
 	objects_close_exports();
 	gather(cancel);
@@ -197,9 +197,9 @@ size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
 	return sharing_list_peers(list);
 }
 
-static void ask_all(enum share_kind kind)
+static void ask_all(enum sharing_kind kind)
 {
-	struct share_answer answer;
+	struct sharing_answer answer;
 
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		ask_member(&sharing.members[i], kind, &answer);
@@ -266,19 +266,19 @@ static int fail(struct sharing_wait *w, int error, const struct sharing_member *
 
 void sharing_pause(void)
 {
-	set_stage(SHARE_PAUSING);
+	set_stage(SHARING_PAUSING);
 }
 
 static enum verdict judge_resting(const struct sharing_member *m)
 {
-	return is_gone(m) || m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED
+	return is_gone(m) || m->answer.stage == SHARING_RESTING || m->answer.stage == SHARING_SAVED
 		       ? GO_ON
 		       : NOT_YET;
 }
 
 static const char *describe_exporter(const struct object_name *name, char buf[WHO])
 {
-	const struct share_process exporter = sharing_exporter(name);
+	const struct sharing_process exporter = sharing_exporter(name);
 
 	return describe(name->pid, find_member(&exporter), buf);
 }
@@ -289,9 +289,9 @@ static const char *describe_exporter(const struct object_name *name, char buf[WH
  */
 static bool is_orphan(const struct object_name *name)
 {
-	const struct share_process exporter = sharing_exporter(name);
+	const struct sharing_process exporter = sharing_exporter(name);
 	struct sharing_member *m;
-	struct share_answer answer;
+	struct sharing_answer answer;
 	int error;
 
 	if (peer_is_self(&exporter))
@@ -299,10 +299,10 @@ static bool is_orphan(const struct object_name *name)
 	m = find_member(&exporter);
 	if (m && m->error)
 		return is_gone(m);
-	error = ask_state(&exporter, SHARE_STATE, name->key, &answer);
+	error = ask_state(&exporter, SHARING_STATE, name->key, &answer);
 	if (m)
 		m->error = error;
-	return error == -ESRCH || (!error && answer.result == SHARE_UNKNOWN);
+	return error == -ESRCH || (!error && answer.result == SHARING_UNKNOWN);
 }
 
 /*
@@ -355,13 +355,13 @@ int sharing_rest(struct sharing_wait *w)
 	pthread_mutex_lock(&sharing.lock);
 	sharing.cycle++;
 	pthread_mutex_unlock(&sharing.lock);
-	set_stage(SHARE_RESTING);
+	set_stage(SHARING_RESTING);
 	for (;;) {
 		if (!gather(w->cancel))
 			continue;
-		if (sharing.nmembers == SHARE_PROCESSES) {
+		if (sharing.nmembers == SHARING_PROCESSES) {
 			snprintf(w->text, sizeof(w->text),
-				 "%d processes share memory with this one", SHARE_PROCESSES);
+				 "%d processes share memory with this one", SHARING_PROCESSES);
 			return -ENOTSUP;
 		}
 		m = find(judge_resting, &verdict);
@@ -371,7 +371,7 @@ int sharing_rest(struct sharing_wait *w)
 			return fail(w, -ECANCELED, m, "has not come to rest");
 		if (sharing_is_unreached(m->error) && clock_ms() > begin_ms)
 			return fail(w, -EHOSTUNREACH, m, "");
-		if (!m->error && m->answer.stage == SHARE_RUNNING && clock_ms() > begin_ms)
+		if (!m->error && m->answer.stage == SHARING_RUNNING && clock_ms() > begin_ms)
 			return fail(w, -ENOTSUP, m, "does not pause with it");
 		if (clock_ms() > deadline_ms)
 			return fail(w, -ETIME, m, "has not come to rest");
@@ -403,7 +403,7 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 
 	if (clock_ms() - *asked_ms < STATE_MS)
 		return 0;
-	ask_all(SHARE_STATE);
+	ask_all(SHARING_STATE);
 	*asked_ms = clock_ms();
 	m = find(judge_failed, &verdict);
 	return verdict == FAILED ? fail_with(w, m) : 0;
@@ -420,7 +420,7 @@ static bool asks_again(int error, double *until_ms)
 
 /* Ask for one import until its exporter has made its memory anew. */
 static int fetch_again(struct sharing_wait *w, const struct object_name *name, int *fd,
-		       struct share_answer *answer)
+		       struct sharing_answer *answer)
 {
 	double asked_ms = 0, until_ms = clock_ms() + SHARING_LISTEN_MS;
 	char why[SHARING_WHY], who[WHO];
@@ -447,7 +447,7 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 
 static int import_again(struct sharing_wait *w, const struct object_import *import)
 {
-	struct share_answer answer;
+	struct sharing_answer answer;
 	char who[WHO];
 	int fd = -1, error = fetch_again(w, &import->name, &fd, &answer);
 
@@ -490,8 +490,8 @@ static bool has_imports(const struct sharing_member *m, const uint64_t *build)
  */
 static bool passed_saved(const struct sharing_member *m)
 {
-	return m->answer.stage > SHARE_SAVED ||
-	       (m->answer.stage == SHARE_SAVED && m->answer.vote == SHARE_ON);
+	return m->answer.stage > SHARING_SAVED ||
+	       (m->answer.stage == SHARING_SAVED && m->answer.vote == SHARING_ON);
 }
 
 static enum verdict judge_saved(const struct sharing_member *m)
@@ -500,29 +500,29 @@ static enum verdict judge_saved(const struct sharing_member *m)
 		return !m->lost && has_imports(m, NULL) ? LOST : GO_ON;
 	if (passed_saved(m))
 		return GO_ON;
-	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
+	if (m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING)
 		return WITHDREW;
-	return m->answer.stage == SHARE_RESTING || m->answer.vote == SHARE_OFF ? NOT_YET : GO_ON;
+	return m->answer.stage == SHARING_RESTING || m->answer.vote == SHARING_OFF ? NOT_YET : GO_ON;
 }
 
 static enum verdict judge_whole(const struct sharing_member *m)
 {
 	if (is_gone(m))
 		return GO_ON;
-	if (m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING)
+	if (m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING)
 		return GO_ON; /* it has gone on, and runs, or pauses again */
 	if (judge_failed(m) == FAILED)
 		return FAILED;
-	if (m->answer.stage != SHARE_WHOLE || m->answer.vote == SHARE_OFF ||
-	    (m->answer.oldest != SHARE_NO_BUILD && m->answer.oldest != sharing.build))
+	if (m->answer.stage != SHARING_WHOLE || m->answer.vote == SHARING_OFF ||
+	    (m->answer.oldest != SHARING_NO_BUILD && m->answer.oldest != sharing.build))
 		return NOT_YET;
 	return has_imports(m, &m->answer.build) ? STALE : GO_ON;
 }
 
 static bool passed_whole(const struct sharing_member *m)
 {
-	return m->answer.cycle != m->cycle || m->answer.stage < SHARE_RESTING ||
-	       (m->answer.stage == SHARE_WHOLE && m->answer.vote == SHARE_ON);
+	return m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING ||
+	       (m->answer.stage == SHARING_WHOLE && m->answer.vote == SHARING_ON);
 }
 
 /*
@@ -544,15 +544,15 @@ static bool withdraw(bool (*passed)(const struct sharing_member *))
 {
 	bool may = true;
 
-	set_vote(SHARE_OFF);
-	ask_all(SHARE_STATE);
+	set_vote(SHARING_OFF);
+	ask_all(SHARING_STATE);
 	for (size_t i = 0; i < sharing.nmembers && may; i++) {
 		const struct sharing_member *m = &sharing.members[i];
 
 		may = is_gone(m) || !(m->error ? may_have_passed(m) : passed(m));
 	}
 	if (!may)
-		set_vote(SHARE_WAITS);
+		set_vote(SHARING_WAITS);
 	return may;
 }
 
@@ -583,12 +583,12 @@ static int agree(struct sharing_wait *w, double until_ms,
 	for (;;) {
 		int error = 0;
 
-		ask_all(on ? SHARE_LAST_STATE : SHARE_STATE);
+		ask_all(on ? SHARING_LAST_STATE : SHARING_STATE);
 		m = find(judge, &verdict);
 		if (!m && on)
 			return 0;
 		on = !m;
-		set_vote(on ? SHARE_ON : SHARE_WAITS);
+		set_vote(on ? SHARING_ON : SHARING_WAITS);
 		if (on)
 			continue;
 		if (verdict == STALE)
@@ -617,7 +617,7 @@ int sharing_saved(struct sharing_wait *w)
 {
 	int error;
 
-	set_stage(SHARE_SAVED);
+	set_stage(SHARING_SAVED);
 	error = agree(w, clock_ms() + SAVED_MS, judge_saved, passed_saved);
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].cycle = sharing.members[i].answer.cycle;
@@ -628,7 +628,7 @@ static enum verdict judge_released(const struct sharing_member *m)
 {
 	if (is_gone(m) || m->answer.cycle != m->cycle)
 		return GO_ON;
-	return m->answer.stage == SHARE_RESTING || m->answer.stage == SHARE_SAVED ? NOT_YET : GO_ON;
+	return m->answer.stage == SHARING_RESTING || m->answer.stage == SHARING_SAVED ? NOT_YET : GO_ON;
 }
 
 int sharing_released(struct sharing_wait *w)
@@ -638,14 +638,14 @@ int sharing_released(struct sharing_wait *w)
 	size_t held = objects_shared_held();
 	enum verdict verdict;
 
-	set_stage(SHARE_RELEASED);
+	set_stage(SHARING_RELEASED);
 	if (held) {
 		snprintf(w->text, sizeof(w->text), "%zu shared allocation%s on the GPU", held,
 			 held == 1 ? " stays" : "s stay");
 		return -EBUSY;
 	}
 	for (;;) {
-		ask_all(SHARE_STATE);
+		ask_all(SHARING_STATE);
 		m = find(judge_released, &verdict);
 		if (!m)
 			return 0;
@@ -663,8 +663,8 @@ void sharing_resume(void)
 		sharing.members[i].failed_ms = 0;
 	sharing.follows = false;
 	pthread_mutex_lock(&sharing.lock);
-	if (sharing.stage == SHARE_RELEASED)
-		sharing.vote = SHARE_WAITS;
+	if (sharing.stage == SHARING_RELEASED)
+		sharing.vote = SHARING_WAITS;
 	pthread_mutex_unlock(&sharing.lock);
 }
 
@@ -673,34 +673,34 @@ void sharing_rebuilt(void)
 	pthread_mutex_lock(&sharing.lock);
 	sharing.build++;
 	pthread_mutex_unlock(&sharing.lock);
-	set_stage(SHARE_REBUILT);
+	set_stage(SHARING_REBUILT);
 	objects_open_exports();
 }
 
 int sharing_whole(struct sharing_wait *w)
 {
-	set_stage(SHARE_WHOLE);
+	set_stage(SHARING_WHOLE);
 	return agree(w, w->deadline_ms, judge_whole, passed_whole);
 }
 
 void sharing_back(void)
 {
 	objects_close_exports();
-	set_stage(SHARE_RELEASED);
+	set_stage(SHARING_RELEASED);
 }
 
 /* One that follows another one says nothing: it is waited for as before, once the other one resumes. */
 void sharing_failed(void)
 {
 	pthread_mutex_lock(&sharing.lock);
-	if (sharing.stage == SHARE_RELEASED && !sharing.follows)
-		sharing.vote = SHARE_OFF;
+	if (sharing.stage == SHARING_RELEASED && !sharing.follows)
+		sharing.vote = SHARING_OFF;
 	pthread_mutex_unlock(&sharing.lock);
 }
 
 void sharing_run(void)
 {
 	drop_members();
-	set_stage(SHARE_RUNNING);
+	set_stage(SHARING_RUNNING);
 	objects_open_exports();
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """plot.py RESULTS.json OUT.svg: draw what a bench measured as bars: of bench_pause.py, the seconds for the
-whole GPU, beside the driver's own checkpoint of the same run; of bench_share.py's part "turns", how much of
+whole GPU, beside the driver's own checkpoint of the same run; of bench_turns.py's part "turns", how much of
 what they make one after the other two jobs make in turns.
 """
 import json

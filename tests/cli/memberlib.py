@@ -96,7 +96,7 @@ class Member:
         mapped = size if mapped is None else mapped
         self.note_mapped(mapped)
         self.closed = False
-        self.say(*(lines or ("share 1", a_job(), f"name {name}", "pid 7",
+        self.say(*(lines or ("turns 1", a_job(), f"name {name}", "pid 7",
                              f"command ./{name} --size", f"need {UUID} {mapped} {size}",
                              f"state {state}", "joined")))
         threading.Thread(target=self.listen, daemon=True).start()

@@ -73,8 +73,8 @@ def test_ranks_that_wait_for_others_hear_who_shares_their_gpu():
     alone = FakeJob(directory, answers={"hold": peers}, gpu="1 GPU-5678 Simulated GPU")
     without = FakeJob(directory)
     equal(cudaw("pause", "abc123").code, 0)
-    equal(one.requests, ["hold", f"shares {two.pid}", "commit"])
-    equal(two.requests, ["hold", f"shares {one.pid}", "commit"])
+    equal(one.requests, ["hold", f"beside {two.pid}", "commit"])
+    equal(two.requests, ["hold", f"beside {one.pid}", "commit"])
     equal([alone.requests, without.requests], [["hold", "commit"]] * 2)
 
 

@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "pause", "resume", "share", "yield", "events", "doctor", "kernels", "trace", "snapshot", "restore",
+COMMANDS = ["run", "ps", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "trace", "snapshot", "restore",
             "inspect", "verify", "version"]
 
 
@@ -112,11 +112,11 @@ def test_usage_errors():
         (["run", "--frob", "true"], "unrecognized option '--frob'"),
         (["run", "--class", "first", "true"], "--class 'first': expected"),
         (["run", "--weight", "0", "true"], "--weight '0': expected a whole number from 1 to 100"),
-        (["share", "extra"], "share: expected set, drain, undrain or nothing, found 'extra'"),
-        (["share", "set"], "share set: expected KEY=VALUE"),
-        (["share", "drain"], "share drain: expected a GPU"),
-        (["share", "undrain", "0", "1"], "share undrain: expected a GPU"),
-        (["share", "drain", "first"], "'first': expected the number of a GPU in nvidia-smi, or a UUID"),
+        (["turns", "extra"], "turns: expected set, drain, undrain or nothing, found 'extra'"),
+        (["turns", "set"], "turns set: expected KEY=VALUE"),
+        (["turns", "drain"], "turns drain: expected a GPU"),
+        (["turns", "undrain", "0", "1"], "turns undrain: expected a GPU"),
+        (["turns", "drain", "first"], "'first': expected the number of a GPU in nvidia-smi, or a UUID"),
         (["events", "extra"], "takes no argument: 'extra'"),
         (["yield"], "expected a job"),
         (["pause"], "expected an ID, NAME or PID, or --all"),

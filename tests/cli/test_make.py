@@ -31,7 +31,7 @@ def test_paths_that_do_not_work_are_refused():
 
 
 def test_benches_say_what_to_build_first():
-    for bench in ["bench", "bench-launch", "bench-pause", "bench-first-pause", "bench-share",
+    for bench in ["bench", "bench-launch", "bench-pause", "bench-first-pause", "bench-turns",
                   "bench-snapshot"]:
         done = make("-s", bench, f"O={scratch()}")
         equal((done.stdout, len(done.stderr.splitlines())), ("", 2))

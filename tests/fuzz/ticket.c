@@ -9,8 +9,8 @@ const char fuzz_corpus[] = "tests/fuzz/corpus/ticket";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct share_request request;
-	struct share_answer answer;
+	struct sharing_request request;
+	struct sharing_answer answer;
 	struct object_name name;
 	struct ipc_handle handle;
 
@@ -19,11 +19,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size == sizeof(handle) && !ipc_handle_parse(data, &handle) &&
 	    (handle.pid <= 0 || handle.offset >= handle.size || handle.size % VMEM_GRANULE))
 		__builtin_trap();
-	if (!share_request_parse(data, size, &request) && !request.kind)
+	if (!sharing_request_parse(data, size, &request) && !request.kind)
 		__builtin_trap();
-	if (share_answer_parse(data, size, &answer))
+	if (sharing_answer_parse(data, size, &answer))
 		return 0;
-	if (answer.npeers > SHARE_PROCESSES || share_answer_size(&answer) != size)
+	if (answer.npeers > SHARING_PROCESSES || sharing_answer_size(&answer) != size)
 		__builtin_trap();
 	if (strspn(answer.job, "0123456789abcdefABCDEF") != RUNDIR_ID_SIZE - 1 ||
 	    answer.job[RUNDIR_ID_SIZE - 1])

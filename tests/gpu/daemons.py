@@ -17,7 +17,7 @@ def start_daemon(*options, env=None):
     os.makedirs(RUNTIME_DIR, mode=0o700, exist_ok=True)
     process = ends_with_us(subprocess.Popen([CUDAWD, *options], env={**base_environment(), **(env or {})}))
     daemons.append(process)
-    until(lambda: cudaw("share").returncode == 0, 10, "cudawd answers")
+    until(lambda: cudaw("turns").returncode == 0, 10, "cudawd answers")
     return process
 
 
@@ -36,7 +36,7 @@ after_case.append(end_daemons)
 
 def listed():
     """A row for each process."""
-    return json.loads(cudaw_ok("share", "--json"))["members"]
+    return json.loads(cudaw_ok("turns", "--json"))["members"]
 
 
 def members():

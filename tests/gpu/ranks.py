@@ -63,7 +63,7 @@ def paused_together(job, idle=None):
             emptied(idle)
         cudaw_ok("resume", "ranks")
         equal(set(states()), {"running"}, "the states after cudaw resume")
-        shares += [row["resume_phases"].get("share", 0) for row in jobs().values()]
+        shares += [row["resume_phases"].get("sharing", 0) for row in jobs().values()]
     kind = "_".join(word.strip("-") for word in TRAINING) or "simple"
     figure(f"pause_{RANKS}_{kind}_ranks_median", statistics.median(times), "ms")
     figure(f"pause_{RANKS}_{kind}_ranks_most", max(times), "ms")

@@ -70,7 +70,7 @@ def shared(what, release, *extra, ranks=2):
             job.check_still(STILL)
             resume()
             for row in rows():
-                times += [row["resume_phases"].get("share", 0)]
+                times += [row["resume_phases"].get("sharing", 0)]
         figure(f"share_{what.replace(' ', '_')}_{release}", statistics.median(times), "ms")
         key = (what, ranks)
         if key not in native:

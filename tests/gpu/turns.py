@@ -22,7 +22,7 @@ TURNS = ("--quantum", "0.3", "--residence", "0.2")
 
 
 def started(name, program, *args):
-    return Job(program, *args, name=name, env={"CUDAW_SHARE": "user", "CUDAW_RELEASE": "memory"})
+    return Job(program, *args, name=name, env={"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory"})
 
 
 def turns():
@@ -75,9 +75,9 @@ def through_kills():
 
 def size_beside_others():
     """MiB of a job that fits, with its context, but not beside the members that are there."""
-    share = json.loads(cudaw_ok("share", "--json"))
-    total = sum(gpu["total"] for row in share["members"] for gpu in row["gpu"])
-    return (share["gpus"][0]["capacity"] - total // 2) // MIB - 700
+    turns = json.loads(cudaw_ok("turns", "--json"))
+    total = sum(gpu["total"] for row in turns["members"] for gpu in row["gpu"])
+    return (turns["gpus"][0]["capacity"] - total // 2) // MIB - 700
 
 
 def together(free_mib, program, *args):

@@ -34,7 +34,7 @@ from proclib import descendants, is_zombie, send, stacks
 
 HANDOVERS, KILLS, DAEMONS = map(int, sys.argv[1:4])
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(1 << 32))
-ENV = {"CUDAW_SHARE": "user", "CUDAW_RELEASE": "memory"}
+ENV = {"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory"}
 SANITIZED = False
 STUCK_S = 60
 # MiB: of the GPU's memory, what the jobs find; and by what their sizes are multiplied.
@@ -99,7 +99,7 @@ def many(rng):
 
 
 def interactive(rng):
-    return counter(rng, rng.choice((50, 70)), INTERACTIVE_MS), {"CUDAW_SHARE_CLASS": "interactive"}
+    return counter(rng, rng.choice((50, 70)), INTERACTIVE_MS), {"CUDAW_TURNS_CLASS": "interactive"}
 
 
 SLOTS = (batch, batch, many, interactive)
@@ -400,7 +400,7 @@ class Soak:
     def report(self, fault):
         """What may tell the cause."""
         os.makedirs(KEPT, exist_ok=True)
-        now = said_by("share") + said_by("ps")
+        now = said_by("turns") + said_by("ps")
         text = f"SEED={SEED}\n{fault}\n{now}{said_by('events')}"
         for job in self.alive():
             text += f"\n==== {job}: {vars(job)}\n{job.job.lines[-3:]} {job.job.stderr()[-1000:]}\n"

@@ -81,10 +81,10 @@ def a_turn():
     first = counting("first", SIZE_MIB, FOREVER, **TOLD)
     first.wait_steps(3)
     first.until(lambda: first.pid in members(), 5, "it has joined")
-    second = counting("second", SIZE_MIB, FOREVER, CUDAW_SHARE_CLASS="interactive")
+    second = counting("second", SIZE_MIB, FOREVER, CUDAW_TURNS_CLASS="interactive")
     behind = rf"waits for its turn on the GPU, and for [\d.]* MiB, which {second.pid} \(second\) has"
     told(first, rf"{behind}; 'cudaw ps' shows more")
-    equal(members()[first.pid]["state"], "waits", "its state in cudaw share")
+    equal(members()[first.pid]["state"], "waits", "its state in cudaw turns")
     says(first, "turn", range(MIB, 2 * SIZE_MIB * MIB), behind)
     check("every word right" in second.finish(), "the other job did not verify its memory")
     told(first, rf"{behind}; 'cudaw ps' shows more", rf"goes on, after ({LASTED})")
@@ -96,14 +96,14 @@ def a_turn():
 def an_allocation():
     """Its job has its lease, and runs."""
     start_daemon("--quantum", "30")
-    second = counting("second", SIZE_MIB, FOREVER, CUDAW_SHARE_CLASS="interactive")
+    second = counting("second", SIZE_MIB, FOREVER, CUDAW_TURNS_CLASS="interactive")
     second.wait_steps(3)
     first = started("first", "orders", **TOLD)
     first.wait_line("orders: ready")
     first.process.stdin.write(f"alloc {SIZE_MIB}\n")
     behind = rf"an allocation of {SIZE_MIB} MiB waits for GPU memory, which {second.pid} \(second\) has"
     told(first, rf"{behind}; 'cudaw ps' shows more")
-    equal(members()[first.pid]["state"], "waits", "its state in cudaw share")
+    equal(members()[first.pid]["state"], "waits", "its state in cudaw turns")
     says(first, "allocation", [SIZE_MIB * MIB], behind)
     check("every word right" in second.finish(), "the other job did not verify its memory")
     first.wait_line("alloc: ok")

@@ -243,7 +243,7 @@ def a_control_thread_that_comes_late():
     """It is tried again by the next cuInit(), and is not missed by the program: nor by an allocation
     that would wait for a daemon's answer."""
     late = subprocess.Popen(["sh", "-c", 'ulimit -s 2000000; exec "$@"', "sh", CUDAW, "run", "--",
-                             sys.executable, "-c", LATE], env={**base_environment(), "CUDAW_SHARE": "user"},
+                             sys.executable, "-c", LATE], env={**base_environment(), "CUDAW_TURNS": "user"},
                             text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)
     try:

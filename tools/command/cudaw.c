@@ -27,7 +27,7 @@ static const struct command {
 	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
-	{"share", cmd_share, help_share, "show the jobs that take turns on GPUs"},
+	{"turns", cmd_turns, help_turns, "show the jobs that take turns on GPUs"},
 	{"yield", cmd_yield, help_yield, "let a job give its turn to those who wait"},
 	{"events", cmd_events, help_events, "list what jobs that take turns did lately"},
 	{"doctor", cmd_doctor, help_doctor, "check what works on this machine, and why not"},

@@ -341,7 +341,7 @@ static void check_daemon(struct report *report)
 	char why[CUDAWD_WHY];
 
 	if (!which)
-		add(report, "turns", "off: jobs take turns with 'cudaw run --share'");
+		add(report, "turns", "off: jobs take turns with 'cudaw run --turns'");
 	else if (cudawd_is_missing(why))
 		because(add(report, "turns", "no daemon (%s)", which), WARN,
 			"%s; until then jobs take no turns", why);

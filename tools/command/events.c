@@ -18,7 +18,7 @@
 const char help_events[] =
 	"Usage: cudaw events [--follow] [--json]\n"
 	"\n"
-	"Print the last events of jobs that take turns ('cudaw run --share'), the oldest first:\n"
+	"Print the last events of jobs that take turns ('cudaw run --turns'), the oldest first:\n"
 	"the time, the process and its name, and\n"
 	"  joined, left    it takes turns from now on; it has ended, or its connection has\n"
 	"  gives, gave     it was told to give memory; how much it gave, and how long that took\n"

@@ -38,11 +38,11 @@ const char help_run[] =
 	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
 	"                    for Perfetto, chrome://tracing and 'cudaw trace'. The job's first\n"
 	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
-	"      --share       take turns on the GPU with the user's other jobs of that kind, if they\n"
+	"      --turns       take turns on the GPU with the user's other jobs of that kind, if they\n"
 	"                    do not fit together. cudawd, which decides, is started if it does not\n"
-	"                    run; it ends after the last job. 'cudaw share' shows who runs\n"
-	"      --class C     with --share: 'interactive' jobs come before 'batch' ones (batch)\n"
-	"      --weight N    with --share: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
+	"                    run; it ends after the last job. 'cudaw turns' shows who runs\n"
+	"      --class C     with --turns: 'interactive' jobs come before 'batch' ones (batch)\n"
+	"      --weight N    with --turns: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
 	"                    long as one of weight 1 (1)\n"
 	"  -h, --help        this text\n"
 	"\n"
@@ -305,23 +305,23 @@ static bool set_checked(enum setting_id id, const char *option, const char *valu
 }
 
 /*
- * With @share the job is to take turns, with @claims it has a class or a weight. A daemon that the user or the
+ * With @turns the job is to take turns, with @claims it has a class or a weight. A daemon that the user or the
  * machine has chosen stays. Without one, the job runs as ever.
  */
-static void join_others(bool share, bool claims)
+static void join_others(bool turns, bool claims)
 {
 	const char *chosen = conf_file_daemon(), *reason;
 	char why[CUDAWD_WHY];
 
-	if (share && (!chosen || !strcmp(chosen, "user"))) {
-		setenv(settings[SETTING_SHARE].name, "user", 1);
+	if (turns && (!chosen || !strcmp(chosen, "user"))) {
+		setenv(settings[SETTING_TURNS].name, "user", 1);
 		if (cudawd_launch(&reason))
 			complain("warning: cudawd cannot be started: %s; the job takes no turns",
 				 reason);
-	} else if (share && cudawd_is_missing(why)) {
+	} else if (turns && cudawd_is_missing(why)) {
 		complain("warning: %s; until then the job takes no turns", why);
 	} else if (claims && !chosen) {
-		complain("warning: --class and --weight are for jobs that take turns; add --share");
+		complain("warning: --class and --weight are for jobs that take turns; add --turns");
 	}
 }
 
@@ -330,14 +330,14 @@ int cmd_run(int argc, char **argv)
 	static const struct option options[] = {
 		{"name", required_argument, NULL, 'n'},
 		{"trace", required_argument, NULL, 't'},
-		{"share", no_argument, NULL, 's'},
+		{"turns", no_argument, NULL, 's'},
 		{"class", required_argument, NULL, 'c'},
 		{"weight", required_argument, NULL, 'w'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL;
-	bool share = false, claims = false;
+	bool turns = false, claims = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -356,16 +356,16 @@ int cmd_run(int argc, char **argv)
 			trace = optarg;
 			break;
 		case 's':
-			share = true;
+			turns = true;
 			break;
 		case 'c':
 			claims = true;
-			if (!set_checked(SETTING_SHARE_CLASS, "--class", optarg))
+			if (!set_checked(SETTING_TURNS_CLASS, "--class", optarg))
 				return usage_error("run");
 			break;
 		case 'w':
 			claims = true;
-			if (!set_checked(SETTING_SHARE_WEIGHT, "--weight", optarg))
+			if (!set_checked(SETTING_TURNS_WEIGHT, "--weight", optarg))
 				return usage_error("run");
 			break;
 		case 'h':
@@ -379,7 +379,7 @@ int cmd_run(int argc, char **argv)
 		complain("expected a program to run");
 		return usage_error("run");
 	}
-	join_others(share, claims);
+	join_others(turns, claims);
 	err = preload_face();
 	if (err)
 		return err;

@@ -11,8 +11,8 @@
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
- *	share.c, yield.c, events.c	ask cudawd (cudawd_errors.c: if it does not answer)
- *	share_orders.c	give it orders: cudaw share set, drain and undrain
+ *	turns.c, yield.c, events.c	ask cudawd (cudawd_errors.c: if it does not answer)
+ *	share_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
@@ -54,7 +54,7 @@ int cmd_snapshot(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
-int cmd_share(int argc, char **argv);
+int cmd_turns(int argc, char **argv);
 int cmd_yield(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_version(int argc, char **argv);
@@ -71,7 +71,7 @@ extern const char help_snapshot[];
 extern const char help_restore[];
 extern const char help_inspect[];
 extern const char help_verify[];
-extern const char help_share[];
+extern const char help_turns[];
 extern const char help_yield[];
 extern const char help_events[];
 extern const char help_version[];

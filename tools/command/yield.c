@@ -16,7 +16,7 @@
 const char help_yield[] =
 	"Usage: cudaw yield [--json] ID|NAME|PID...\n"
 	"\n"
-	"Let jobs that take turns ('cudaw run --share') give their turn to those who wait for the\n"
+	"Let jobs that take turns ('cudaw run --turns') give their turn to those who wait for the\n"
 	"GPU, if there are any. They get it back in their turn. For programs that know when they\n"
 	"do not need the GPU.\n"
 	"\n"

@@ -17,9 +17,9 @@ static bool may_see(const struct peer *peer, uid_t uid)
 
 static const char *state_of(const struct daemon_gpu *gpu)
 {
-	if (!rules_share(gpu->uuid))
+	if (!rules_has_turns(gpu->uuid))
 		return "excluded";
-	return gpu->drained ? "drained" : "shared";
+	return gpu->drained ? "drained" : "open";
 }
 
 static void say_gpus(struct peer *peer)

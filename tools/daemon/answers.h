@@ -18,7 +18,7 @@
  *
  *	daemon PID VERSION
  *	gpu UUID TOTAL USED OTHERS CAPACITY STATE	bytes; TOTAL 0: NVML does not know it;
- *						STATE: shared, drained, or excluded by the settings
+ *						STATE: open, drained, or excluded by the settings
  *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
  *						the daemon sees it, 0 if it does not; STATE: a word
  *						of the ledger (turns.h)

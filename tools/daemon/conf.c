@@ -23,14 +23,14 @@ static const enum conf_unit conf_units[CONF_KEYS] = {CONF_MAP(CONF_UNIT)};
 
 #define SHOWN 60 /* bytes of what was found, in messages */
 
-enum section { NO_SECTION, SHARE, LIMIT, GPU };
+enum section { NO_SECTION, TURNS, LIMIT, GPU };
 
 struct parse {
 	struct conf *conf;
 	const char *next; /* what is still to be read of the text */
 	int line;         /* that is read */
 	enum section section;
-	bool in_share;      /* [share] was there */
+	bool in_turns;      /* [turns] was there */
 	unsigned long seen; /* keys of the section: bits, in the order of their table */
 	int error_line;     /* 0: no error */
 	char *why;
@@ -126,13 +126,13 @@ static bool fail(struct parse *p, const char *fmt, ...)
 
 /* ---- sections */
 
-static bool begin_share(struct parse *p, const char *name)
+static bool begin_turns(struct parse *p, const char *name)
 {
 	if (*name)
-		return fail(p, "expected [share], found '[share %s]'", name);
-	if (p->in_share)
-		return fail(p, "[share] is there twice");
-	p->in_share = true;
+		return fail(p, "expected [turns], found '[turns %s]'", name);
+	if (p->in_turns)
+		return fail(p, "[turns] is there twice");
+	p->in_turns = true;
 	return true;
 }
 
@@ -193,7 +193,7 @@ static bool begin_gpu(struct parse *p, const char *name)
 	if (conf->ngpus == TURNS_GPUS)
 		return fail(p, "there are more than %d sections of GPUs", TURNS_GPUS);
 	snprintf(conf->gpus[conf->ngpus].uuid, NVML_UUID_SIZE, "%s", name);
-	conf->gpus[conf->ngpus++].shared = true;
+	conf->gpus[conf->ngpus++].turns = true;
 	return true;
 }
 
@@ -202,7 +202,7 @@ static const struct {
 	enum section section;
 	bool (*begin)(struct parse *p, const char *name);
 } sections[] = {
-	{"share", SHARE, begin_share},
+	{"turns", TURNS, begin_turns},
 	{"user", LIMIT, begin_user},
 	{"group", LIMIT, begin_group},
 	{"gpu", GPU, begin_gpu},
@@ -238,7 +238,7 @@ static bool begin_section(struct parse *p, const char *line)
 		p->seen = 0;
 		return sections[i].begin(p, name);
 	}
-	return fail(p, "expected [share], [user NAME], [group @NAME] or [gpu UUID], found '%.*s'",
+	return fail(p, "expected [turns], [user NAME], [group @NAME] or [gpu UUID], found '%.*s'",
 		    SHOWN, line);
 }
 
@@ -278,23 +278,23 @@ static bool take_classes(struct conf *conf, const char *value)
 	return true;
 }
 
-static bool take_share(struct conf *conf, const char *value)
+static bool take_turns(struct conf *conf, const char *value)
 {
-	conf->gpus[conf->ngpus - 1].shared = !strcmp(value, "yes");
+	conf->gpus[conf->ngpus - 1].turns = !strcmp(value, "yes");
 	return !strcmp(value, "yes") || !strcmp(value, "no");
 }
 
-/* Beside those of CONF_MAP, which are of [share]. */
+/* Beside those of CONF_MAP, which are of [turns]. */
 static const struct {
 	enum section section;
 	const char *name;
 	bool (*take)(struct conf *conf, const char *value);
 	const char *expected;
 } keys[] = {
-	{SHARE, "join", take_join, "node or off"},
+	{TURNS, "join", take_join, "node or off"},
 	{LIMIT, "weight", take_weight, "a whole number from 1 to 100"},
 	{LIMIT, "classes", take_classes, "batch, interactive or both"},
-	{GPU, "share", take_share, "yes or no"},
+	{GPU, "turns", take_turns, "yes or no"},
 };
 
 #define KEYS (int)(sizeof(keys) / sizeof(keys[0]))
@@ -307,7 +307,7 @@ static bool fail_key(struct parse *p, const char *name)
 	for (int i = 0; i < CONF_KEYS + KEYS; i++) {
 		const char *known = i < CONF_KEYS ? conf_names[i] : keys[i - CONF_KEYS].name;
 
-		if (p->section == (i < CONF_KEYS ? SHARE : keys[i - CONF_KEYS].section))
+		if (p->section == (i < CONF_KEYS ? TURNS : keys[i - CONF_KEYS].section))
 			len += snprintf(expected + len, sizeof(expected) - len, "%s%s",
 					len ? ", " : "", known);
 	}
@@ -332,7 +332,7 @@ static bool fail_value(struct parse *p, const char *name, const char *expected, 
 static int take_key(void *arg, const char *section, const char *name, const char *value)
 {
 	struct parse *p = arg;
-	enum conf_key key = p->section == SHARE ? conf_find(name) : CONF_KEYS;
+	enum conf_key key = p->section == TURNS ? conf_find(name) : CONF_KEYS;
 
 	(void)section;
 	if (key < CONF_KEYS)

@@ -5,7 +5,7 @@
  * The daemon's settings, and the file that gives them. The file has lines KEY = VALUE in sections;
  * libinih reads it, and this module checks every line:
  *
- *	[share]
+ *	[turns]
  *	quantum, ...		the keys of CONF_MAP, which are options of cudawd, too
  *	join = node|off		for jobs, which read it themselves (common/conf_file.h)
  *	[user NAME]		a user or a UID
@@ -13,7 +13,7 @@
  *	classes = CLASS...	which classes they may claim; the others get batch
  *	[group @NAME]		the same for the users of a group, or of a GID
  *	[gpu UUID]
- *	share = yes|no		no: nobody takes turns there
+ *	turns = yes|no		no: nobody takes turns there
  *
  * What is not expected is an error: unknown sections and keys, values out of bounds, a section or a
  * key that is there twice, users that the machine does not know.
@@ -67,7 +67,7 @@ struct conf_limit {
 
 struct conf_gpu {
 	char uuid[NVML_UUID_SIZE];
-	bool shared;
+	bool turns;
 };
 
 struct conf {

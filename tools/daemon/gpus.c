@@ -173,7 +173,7 @@ static void set_lasting(int i, double now)
 	struct daemon_gpu *gpu = &gpus[i];
 	size_t least = lasting(i, now, &gpu->lasts);
 
-	gpu->most = rules_share(gpu->uuid) ? all_but(gpu, least) : 0;
+	gpu->most = rules_has_turns(gpu->uuid) ? all_but(gpu, least) : 0;
 }
 
 static void set_others(int i, size_t other, double now)
@@ -181,7 +181,7 @@ static void set_others(int i, size_t other, double now)
 	struct daemon_gpu *gpu = &gpus[i];
 
 	gpu->other = other;
-	gpu->capacity = rules_share(gpu->uuid) ? all_but(gpu, other) : TURNS_NO_LIMIT;
+	gpu->capacity = rules_has_turns(gpu->uuid) ? all_but(gpu, other) : TURNS_NO_LIMIT;
 	set_lasting(i, now);
 }
 
@@ -210,7 +210,7 @@ static void take_sample(int i, const struct sample *sample, double now)
 	if (mapped < 0) {
 		if (gpu->total)
 			set_lasting(i, now);
-		else if (rules_share(gpu->uuid))
+		else if (rules_has_turns(gpu->uuid))
 			gpu->most = TURNS_NO_LIMIT;
 		return;
 	}

@@ -11,7 +11,7 @@
  * memory that others had for seconds: before, it may be a member's that has yet to say so, that has lost its
  * connection and joins again, or that has ended and whose memory the driver still frees.
  *
- * The capacity of a GPU of which NVML knows nothing, or that is not shared (rules.h), has no limit: its
+ * The capacity of a GPU of which NVML knows nothing, or where nobody takes turns (rules.h), has no limit: its
  * jobs run, and their allocations fail, as without a daemon.
  */
 #include "common/gpu.h"

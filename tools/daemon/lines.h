@@ -12,7 +12,7 @@
 
 /* X(id, word, form): the numbers and words that follow, see lines.c. */
 #define LINE_MAP(X)                  \
-	X(SHARE, "share", "n")       \
+	X(TURNS, "turns", "n")       \
 	X(ID, "id", "t")             \
 	X(NAME, "name", "t")         \
 	X(COMMAND, "command", "t")   \

@@ -27,7 +27,7 @@
 static const char help[] =
 	"Usage: cudawd [OPTION]...\n"
 	"\n"
-	"Let jobs take turns on GPUs that cannot hold them all. 'cudaw run --share' starts it for\n"
+	"Let jobs take turns on GPUs that cannot hold them all. 'cudaw run --turns' starts it for\n"
 	"the user's jobs. It listens on a socket from systemd, or else as the options say.\n"
 	"\n"
 	"      --user             on cudawd.sock in the runtime directory, for this user; it ends\n"
@@ -78,7 +78,7 @@ static void take_line(struct peer *peer, char *text)
 	struct line line;
 	bool good = !line_parse(text, &line);
 
-	if (good && (peer->member || line.word == LINE_SHARE))
+	if (good && (peer->member || line.word == LINE_TURNS))
 		good = members_take(peer, &line, now);
 	else if (good)
 		good = answers_take(peer, &line, now);

@@ -135,13 +135,13 @@ static bool begin(struct peer *peer, const struct line *line)
 {
 	struct member *m = members;
 
-	if (line->word != LINE_SHARE)
+	if (line->word != LINE_TURNS)
 		return false;
-	if (line->number[0] != PROTOCOL_SHARE) {
+	if (line->number[0] != PROTOCOL_TURNS) {
 		pr_warn("process %d speaks version %lu, not %d", peer->pid, line->number[0],
-			PROTOCOL_SHARE);
+			PROTOCOL_TURNS);
 		peer_say(peer, "end " END_INVALID " this daemon speaks version %d, the job %lu",
-			 PROTOCOL_SHARE, line->number[0]);
+			 PROTOCOL_TURNS, line->number[0]);
 		peer_end(peer);
 		return true;
 	}
@@ -311,7 +311,7 @@ static void take_grow(struct member *m, const struct line *line, double now)
 
 	if (!m->peer)
 		return; /* its GPU has made way, and it has ended */
-	if (gpu < 0 || !rules_share(line->uuid)) {
+	if (gpu < 0 || !rules_has_turns(line->uuid)) {
 		peer_say(m->peer, "no %lu", line->number[0]);
 		return;
 	}

@@ -57,7 +57,7 @@ struct member {
 /* Returns 0 or a negative errno. */
 int members_init(void);
 
-/* A line of @peer, whose first line was "share". False: it is malformed. */
+/* A line of @peer, whose first line was "turns". False: it is malformed. */
 bool members_take(struct peer *peer, const struct line *line, double now);
 
 /* The connection of @peer has ended. */

@@ -154,11 +154,11 @@ double rules_value(enum conf_key key)
 	return conf_presets[key];
 }
 
-bool rules_share(const char *uuid)
+bool rules_has_turns(const char *uuid)
 {
 	for (int i = 0; i < conf.ngpus; i++)
 		if (!strcmp(conf.gpus[i].uuid, uuid))
-			return conf.gpus[i].shared;
+			return conf.gpus[i].turns;
 	return true;
 }
 

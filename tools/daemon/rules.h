@@ -2,7 +2,7 @@
 #ifndef CUDAW_DAEMON_RULES_H
 #define CUDAW_DAEMON_RULES_H
 /*
- * The daemon's settings as they are in effect. `cudaw share set` counts before cudawd's options, these
+ * The daemon's settings as they are in effect. `cudaw turns set` counts before cudawd's options, these
  * before the file (conf.h), and the file before the presets. Those who use a setting ask for it each
  * time, so that a change needs no more than what is here.
  *
@@ -40,7 +40,7 @@ void rules_note(const struct peer *peer, const char *kind, const char *text);
 double rules_value(enum conf_key key);
 
 /* Whether jobs take turns on the GPU @uuid. */
-bool rules_share(const char *uuid);
+bool rules_has_turns(const char *uuid);
 
 /*
  * Lower class and weight of @member, which is about to join, to what its user may claim: by the

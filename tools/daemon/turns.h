@@ -70,7 +70,7 @@ struct turns_settings {
 	double rest_ms;      /* at most, for the kernels of a member that is to leave; 0: 16 s */
 };
 
-/* A member as `cudaw share` shows it. */
+/* A member as `cudaw turns` shows it. */
 struct turns_view {
 	const char *state; /* runs, idle, leaving, out, waits, enters or paused */
 	uint64_t granted;  /* bytes that it may have on its GPUs */

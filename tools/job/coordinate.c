@@ -197,7 +197,7 @@ static void tell_of_sharing(struct job **jobs, size_t n, const struct party *par
 			    !rest_has_peers(&party->rest, jobs[k]->rank) ||
 			    !share_gpu(jobs[i], jobs[k]))
 				continue;
-			job_say(jobs[i], "shares %d", jobs[k]->pid);
+			job_say(jobs[i], "beside %d", jobs[k]->pid);
 			break;
 		}
 	}

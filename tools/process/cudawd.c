@@ -130,7 +130,7 @@ const char *cudawd_starter(void)
 	const char *which = conf_file_daemon();
 
 	if (!which || !strcmp(which, "user"))
-		return "'cudaw run --share' starts it";
+		return "'cudaw run --turns' starts it";
 	return strcmp(which, "node") ? "'cudawd --socket' with this path starts it"
 				     : "root starts it: 'cudawd --socket " DAEMON_NODE "'";
 }

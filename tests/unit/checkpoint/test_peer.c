@@ -26,9 +26,9 @@ static void *answers(void *arg)
 }
 
 /* A process with a thread that would answer. Its first thread goes on in @rest(). */
-static struct share_process start(void (*rest)(void))
+static struct sharing_process start(void (*rest)(void))
 {
-	struct share_process p = {0};
+	struct sharing_process p = {0};
 	pthread_t thread;
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -47,7 +47,7 @@ static struct share_process start(void (*rest)(void))
 	return p;
 }
 
-static void end(const struct share_process *p)
+static void end(const struct sharing_process *p)
 {
 	kill(p->pid, SIGKILL);
 	waitpid(p->pid, NULL, 0);
@@ -72,7 +72,7 @@ static void become_another(void)
 
 START_TEST(one_that_lives_is_not_gone)
 {
-	struct share_process p = start(go_on);
+	struct sharing_process p = start(go_on);
 
 	ck_assert(!peer_is_gone(&p));
 	kill(p.pid, SIGSTOP);
@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(a_zombie_is_gone)
 {
-	struct share_process p = start(go_on);
+	struct sharing_process p = start(go_on);
 	siginfo_t info;
 
 	kill(p.pid, SIGKILL);
@@ -105,7 +105,7 @@ static bool first_thread_has_ended(pid_t pid)
 
 START_TEST(one_whose_first_thread_has_ended_is_not_gone)
 {
-	struct share_process p = start(end_first_thread);
+	struct sharing_process p = start(end_first_thread);
 
 	while (!first_thread_has_ended(p.pid))
 		usleep(1000);
@@ -117,7 +117,7 @@ END_TEST
 /* It has the same PID and start time. */
 START_TEST(one_that_became_another_program_is_gone)
 {
-	struct share_process p = start(become_another);
+	struct sharing_process p = start(become_another);
 
 	ck_assert_int_eq(waitpid(p.pid, NULL, WUNTRACED), p.pid);
 	ck_assert(!peer_is_gone(&p));
@@ -131,7 +131,7 @@ END_TEST
 
 START_TEST(another_process_with_its_pid_is_not_it)
 {
-	struct share_process p = start(go_on), before = p;
+	struct sharing_process p = start(go_on), before = p;
 	pid_t elsewhere = getpid(); /* a thread that lives, and is not of that process */
 
 	memcpy(before.instance, &elsewhere, sizeof(elsewhere));

@@ -87,16 +87,16 @@ START_TEST(what_is_not_set_has_no_value)
 			set(SETTING_RELEASE, "");
 			set(SETTING_VERIFY, "");
 			set(SETTING_HOST_POOL, "");
-			set(SETTING_SHARE, "");
-			set(SETTING_SHARE_WEIGHT, "");
+			set(SETTING_TURNS, "");
+			set(SETTING_TURNS_WEIGHT, "");
 		}
 		ck_assert_ptr_null(setting_text(SETTING_NAME));
 		ck_assert_ptr_null(setting_word(SETTING_RELEASE));
 		ck_assert_int_eq(setting_enabled(SETTING_VERIFY), false);
 		setting_size(SETTING_HOST_POOL, &size);
 		ck_assert_uint_eq(size, 7);
-		ck_assert_ptr_null(setting_socket(SETTING_SHARE));
-		ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 1);
+		ck_assert_ptr_null(setting_socket(SETTING_TURNS));
+		ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 1);
 	}
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGUSR1);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), SIGUSR2);
@@ -123,14 +123,14 @@ START_TEST(values_are_read)
 	ck_assert_uint_eq(size, 8UL << 30);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGHUP);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), 0);
-	set(SETTING_SHARE, "off");
-	ck_assert_ptr_null(setting_socket(SETTING_SHARE));
-	set(SETTING_SHARE, "node");
-	ck_assert_str_eq(setting_socket(SETTING_SHARE), "node");
-	set(SETTING_SHARE, "/run/x.sock");
-	ck_assert_str_eq(setting_socket(SETTING_SHARE), "/run/x.sock");
-	set(SETTING_SHARE_WEIGHT, "100");
-	ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 100);
+	set(SETTING_TURNS, "off");
+	ck_assert_ptr_null(setting_socket(SETTING_TURNS));
+	set(SETTING_TURNS, "node");
+	ck_assert_str_eq(setting_socket(SETTING_TURNS), "node");
+	set(SETTING_TURNS, "/run/x.sock");
+	ck_assert_str_eq(setting_socket(SETTING_TURNS), "/run/x.sock");
+	set(SETTING_TURNS_WEIGHT, "100");
+	ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 100);
 	check_log("");
 }
 END_TEST
@@ -141,7 +141,7 @@ START_TEST(wrong_weights)
 	char why[SETTING_WHY];
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		ck_assert_msg(!setting_check(&settings[SETTING_SHARE_WEIGHT], wrong[i], why),
+		ck_assert_msg(!setting_check(&settings[SETTING_TURNS_WEIGHT], wrong[i], why),
 			      "'%s' is a weight", wrong[i]);
 }
 END_TEST
@@ -158,8 +158,8 @@ START_TEST(wrong_values_are_logged_once)
 	set(SETTING_HOST_POOL, "8g");
 	set(SETTING_SIGNAL_PAUSE, "SIGKILL");
 	set(SETTING_SIGNAL_RESUME, "");
-	set(SETTING_SHARE, "run/x.sock");
-	set(SETTING_SHARE_WEIGHT, "0");
+	set(SETTING_TURNS, "run/x.sock");
+	set(SETTING_TURNS_WEIGHT, "0");
 	for (int i = 0; i < 2; i++) {
 		ck_assert_str_eq(setting_word(SETTING_RELEASE), "all");
 		ck_assert_ptr_null(setting_word(SETTING_ADDRESSING));
@@ -169,8 +169,8 @@ START_TEST(wrong_values_are_logged_once)
 		ck_assert_uint_eq(size, 7);
 		ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGUSR1);
 		ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), SIGUSR2);
-		ck_assert_ptr_null(setting_socket(SETTING_SHARE));
-		ck_assert_int_eq(setting_weight(SETTING_SHARE_WEIGHT), 1);
+		ck_assert_ptr_null(setting_socket(SETTING_TURNS));
+		ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 1);
 	}
 	check_log("CUDAW_RELEASE=mem: expected all or memory; all is used\n"
 		  "CUDAW_ADDRESSING=real: expected mapped, translated or native; "
@@ -182,9 +182,9 @@ START_TEST(wrong_values_are_logged_once)
 		  "USR1 is used\n"
 		  "CUDAW_SIGNAL_RESUME=: expected a signal's name, a number or none; "
 		  "USR2 is used\n"
-		  "CUDAW_SHARE=run/x.sock: expected off, user, node or an absolute path; "
+		  "CUDAW_TURNS=run/x.sock: expected off, user, node or an absolute path; "
 		  "off is used\n"
-		  "CUDAW_SHARE_WEIGHT=0: expected a whole number from 1 to 100; 1 is used\n");
+		  "CUDAW_TURNS_WEIGHT=0: expected a whole number from 1 to 100; 1 is used\n");
 }
 END_TEST
 

@@ -19,7 +19,7 @@ static char why[CONF_WHY];
 
 START_TEST(test_all_keys)
 {
-	ck_assert_int_eq(conf_parse("# turns\n[share]\nquantum = 30\nresidence=2s\n  idle : 0.5\n"
+	ck_assert_int_eq(conf_parse("# turns\n[turns]\nquantum = 30\nresidence=2s\n  idle : 0.5\n"
 				    "rest = 8\nsilence = 20 ; seconds\nlinger=3600\nmargin = 1G\n"
 				    "jobs-per-user = 16\njoin = node\n",
 				    &conf, why),
@@ -56,7 +56,7 @@ START_TEST(test_users_and_gpus)
 {
 	ck_assert_int_eq(conf_parse("[user root]\nweight = 4\n[group @0]\nclasses = batch\n"
 				    "[user 54321]\nclasses = interactive, batch\n"
-				    "[gpu " UUID "]\nshare = no\n",
+				    "[gpu " UUID "]\nturns = no\n",
 				    &conf, why),
 			 0);
 	ck_assert_int_eq(conf.nlimits, 3);
@@ -71,7 +71,7 @@ START_TEST(test_users_and_gpus)
 	ck_assert_int_eq(conf.limits[2].interactive, true);
 	ck_assert_int_eq(conf.ngpus, 1);
 	ck_assert_str_eq(conf.gpus[0].uuid, UUID);
-	ck_assert_int_eq(conf.gpus[0].shared, false);
+	ck_assert_int_eq(conf.gpus[0].turns, false);
 }
 END_TEST
 
@@ -82,33 +82,33 @@ static const struct {
 } wrong[] = {
 	{"quantum = 3", 1, "expected a section, found 'quantum'"},
 	{"[shaer]", 1,
-	 "expected [share], [user NAME], [group @NAME] or [gpu UUID], found '[shaer]'"},
-	{"[share] quantum = 3", 1,
-	 "expected a section alone in its line, found '[share] quantum = 3'"},
-	{"[share", 1, "expected a section alone in its line, found '[share'"},
-	{"[share x]", 1, "expected [share], found '[share x]'"},
-	{"[share]\n[share]", 2, "[share] is there twice"},
-	{"[share]\nquantom = 3", 2,
+	 "expected [turns], [user NAME], [group @NAME] or [gpu UUID], found '[shaer]'"},
+	{"[turns] quantum = 3", 1,
+	 "expected a section alone in its line, found '[turns] quantum = 3'"},
+	{"[turns", 1, "expected a section alone in its line, found '[turns'"},
+	{"[turns x]", 1, "expected [turns], found '[turns x]'"},
+	{"[turns]\n[turns]", 2, "[turns] is there twice"},
+	{"[turns]\nquantom = 3", 2,
 	 "expected quantum, residence, idle, rest, silence, linger, margin, jobs-per-user, join, found "
 	 "'quantom'"},
-	{"[share]\n\nquantum = 0", 3,
+	{"[turns]\n\nquantum = 0", 3,
 	 "quantum: expected a number of seconds from 0.001 to 1000000, found '0'"},
-	{"[share]\nidle = 1000001", 2,
+	{"[turns]\nidle = 1000001", 2,
 	 "idle: expected a number of seconds from 0.001 to 1000000, found '1000001'"},
-	{"[share]\nlinger = nan", 2,
+	{"[turns]\nlinger = nan", 2,
 	 "linger: expected a number of seconds from 0.001 to 1000000, found 'nan'"},
-	{"[share]\nmargin = much", 2, "margin: expected a size of at most 1024T, found 'much'"},
-	{"[share]\nmargin = 16777215T", 2,
+	{"[turns]\nmargin = much", 2, "margin: expected a size of at most 1024T, found 'much'"},
+	{"[turns]\nmargin = 16777215T", 2,
 	 "margin: expected a size of at most 1024T, found '16777215T'"},
-	{"[share]\njobs-per-user = 0", 2,
+	{"[turns]\njobs-per-user = 0", 2,
 	 "jobs-per-user: expected a whole number from 1 to 256, found '0'"},
-	{"[share]\njobs-per-user = 257", 2,
+	{"[turns]\njobs-per-user = 257", 2,
 	 "jobs-per-user: expected a whole number from 1 to 256, found '257'"},
-	{"[share]\njoin = user", 2, "join: expected node or off, found 'user'"},
-	{"[share]\nidle = 1\nidle = 2", 3, "'idle' is there twice"},
-	{"[share]\nidle", 2, "expected KEY = VALUE, or a section"},
-	{"[share]\nidle\nidle = x", 2, "expected KEY = VALUE, or a section"},
-	{"[user root]\nshare = no", 2, "expected weight, classes, found 'share'"},
+	{"[turns]\njoin = user", 2, "join: expected node or off, found 'user'"},
+	{"[turns]\nidle = 1\nidle = 2", 3, "'idle' is there twice"},
+	{"[turns]\nidle", 2, "expected KEY = VALUE, or a section"},
+	{"[turns]\nidle\nidle = x", 2, "expected KEY = VALUE, or a section"},
+	{"[user root]\nturns = no", 2, "expected weight, classes, found 'turns'"},
 	{"[user root]\nweight = 101", 2,
 	 "weight: expected a whole number from 1 to 100, found '101'"},
 	{"[user root]\nweight = 0", 2, "weight: expected a whole number from 1 to 100, found '0'"},
@@ -120,7 +120,7 @@ static const struct {
 	{"[user root]\n[user 0]", 2, "a section of '0' is there already"},
 	{"[group root]", 1, "expected '@' and a group of this machine, found 'root'"},
 	{"[gpu 0]", 1, "expected the UUID of a GPU, found '0'"},
-	{"[gpu " UUID "]\nshare = maybe", 2, "share: expected yes or no, found 'maybe'"},
+	{"[gpu " UUID "]\nturns = maybe", 2, "turns: expected yes or no, found 'maybe'"},
 	{"[gpu " UUID "]\n[gpu " UUID "]", 2, "a section of '" UUID "' is there already"},
 };
 
@@ -133,7 +133,7 @@ END_TEST
 
 START_TEST(test_long_lines)
 {
-	char text[1000] = "[share]\n#";
+	char text[1000] = "[turns]\n#";
 
 	memset(text + 9, 'x', 500);
 	ck_assert_int_eq(conf_parse(text, &conf, why), 2);
@@ -177,7 +177,7 @@ START_TEST(test_files)
 	ck_assert_int_eq(conf_read(path, true, &conf, why), -ENOENT);
 	sprintf(wanted, "%s: No such file or directory", path);
 	ck_assert_str_eq(why, wanted);
-	write_file(path, "\n[share]\nidle = x\n", 17);
+	write_file(path, "\n[turns]\nidle = x\n", 17);
 	ck_assert_int_eq(conf_read(path, false, &conf, why), -EBADMSG);
 	sprintf(wanted, "%s:3: idle: expected a number of seconds from 0.001 to 1000000, found 'x'",
 		path);
@@ -201,16 +201,16 @@ static const struct {
 	int joins;
 } joining[] = {
 	{"", 0},
-	{"[share]\njoin = node\n", 1},
-	{"[share]\njoin = off", 0},
-	{"\xef\xbb\xbf[share] ; all\r\n\tjoin:node ; all\r\n", 1},
-	{"[share]\n# join = off\n;join = off\njoin=node\n[gpu x]\njoin = off", 1},
+	{"[turns]\njoin = node\n", 1},
+	{"[turns]\njoin = off", 0},
+	{"\xef\xbb\xbf[turns] ; all\r\n\tjoin:node ; all\r\n", 1},
+	{"[turns]\n# join = off\n;join = off\njoin=node\n[gpu x]\njoin = off", 1},
 	{"join = node", 0},
 	{"[gpu x]\njoin = node", 0},
-	{"[share]\njoining = node\n", 0},
-	{"[share]\njoin = nodes\n", -EBADMSG},
-	{"[share]\njoin =\n", -EBADMSG},
-	{"[share]\njoin = node\njoin = node\n", -EBADMSG},
+	{"[turns]\njoining = node\n", 0},
+	{"[turns]\njoin = nodes\n", -EBADMSG},
+	{"[turns]\njoin =\n", -EBADMSG},
+	{"[turns]\njoin = node\njoin = node\n", -EBADMSG},
 };
 
 START_TEST(test_what_jobs_read)

@@ -24,7 +24,7 @@ double rules_value(enum conf_key key)
 	return key == CONF_MARGIN ? MARGIN : 0;
 }
 
-bool rules_share(const char *uuid)
+bool rules_has_turns(const char *uuid)
 {
 	(void)uuid;
 	return shared;

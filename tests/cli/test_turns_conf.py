@@ -30,7 +30,7 @@ def written(text, path=None):
 
 
 def shown():
-    result = cudaw("share", "--json")
+    result = cudaw("turns", "--json")
     equal((result.code, result.err), (0, ""))
     return json.loads(result.out)
 
@@ -51,7 +51,7 @@ def events(kind):
 
 
 def joins(daemon, name="job", size=0, **claims):
-    lines = ["share 1", a_job(), f"name {name}", "pid 7",
+    lines = ["turns 1", a_job(), f"name {name}", "pid 7",
              *(f"{key} {value}" for key, value in claims.items()),
              f"need {UUID} {size} {size}", "state running", "joined"]
     member = Member(daemon, size, name, lines=lines)
@@ -72,7 +72,7 @@ def samples(page):
     with open(os.path.join(TESTS, "..", "docs", page), encoding="utf-8") as file:
         blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", file.read(), re.MULTILINE)
     found = [textwrap.dedent(block) for block in blocks]
-    return [text for text in found if re.search(r"^\[(share|gpu|user|group)\b", text, re.MULTILINE)]
+    return [text for text in found if re.search(r"^\[(turns|gpu|user|group)\b", text, re.MULTILINE)]
 
 
 @contextlib.contextmanager
@@ -94,15 +94,15 @@ def node_daemon(*options):
         raise Skip("needs root")
     directory = Directory(0o755)
     path = f"{directory.path}/cudawd.sock"
-    os.environ["CUDAW_SHARE"] = path
+    os.environ["CUDAW_TURNS"] = path
     try:
         yield Daemon(directory, "--socket", path, *options)
     finally:
-        del os.environ["CUDAW_SHARE"]
+        del os.environ["CUDAW_TURNS"]
 
 
 def test_options_count_before_the_file():
-    path = written("[share]\nidle = 3\nquantum = 500\nlinger = 60\n")
+    path = written("[turns]\nidle = 3\nquantum = 500\nlinger = 60\n")
     daemon = Daemon(Directory(), "--conf", path, "--quantum", "0.2", "--residence", "0.05")
     first = Member(daemon, SIZE, "first")
     equal(first.wait("welcome"), "welcome 3000")
@@ -114,8 +114,8 @@ def test_options_count_before_the_file():
 def test_the_users_own_file():
     directory, home = Directory(), scratch()
     os.mkdir(f"{home}/.config")
-    written("[share]\nidle = 4\n", f"{home}/.config/cudaw.conf")
-    other = os.path.dirname(written("[share]\nidle = 5\n"))
+    written("[turns]\nidle = 4\n", f"{home}/.config/cudaw.conf")
+    other = os.path.dirname(written("[turns]\nidle = 5\n"))
     saved = {key: os.environ.get(key) for key in ("HOME", "XDG_CONFIG_HOME")}
     try:
         for env, wanted in (({"XDG_CONFIG_HOME": "", "HOME": home}, 4000),
@@ -130,7 +130,7 @@ def test_the_users_own_file():
 
 
 def test_a_wrong_file_lets_no_daemon_begin():
-    directory, path = Directory(), written("# turns\n[share]\nquantum = soon\n")
+    directory, path = Directory(), written("# turns\n[turns]\nquantum = soon\n")
     said = fails("--conf", path)
     contains(said, f"{path}:3: quantum: expected a number of seconds from 0.001 to 1000000, found 'soon'")
     contains(fails(env={"XDG_CONFIG_HOME": os.path.dirname(path)}), f"{path}:3: quantum: ")
@@ -139,8 +139,8 @@ def test_a_wrong_file_lets_no_daemon_begin():
 
 
 def test_a_daemon_begins_with_what_the_page_shows():
-    shown_files = samples("sharing.md")
-    check(len(shown_files) >= 4, f"docs/sharing.md shows {shown_files}")
+    shown_files = samples("turns.md")
+    check(len(shown_files) >= 4, f"docs/turns.md shows {shown_files}")
     for text in shown_files:
         path = written(text.replace("anna", "54321").replace("students", "54321"))
         daemon = Daemon(Directory(), "--conf", path)
@@ -148,25 +148,25 @@ def test_a_daemon_begins_with_what_the_page_shows():
 
 
 def test_sighup_reads_the_file_again():
-    path = written("[share]\nidle = 3\n")
+    path = written("[turns]\nidle = 3\n")
     daemon = Daemon(Directory(), "--conf", path)
     equal(Member(daemon).wait("welcome"), "welcome 3000")
-    written("[share]\nidle = 2\n", path)
+    written("[turns]\nidle = 2\n", path)
     daemon.process.send_signal(signal.SIGHUP)
     until(lambda: events("set") == [f"{path} was read again"], 5, "an event says so")
     equal(Member(daemon).wait("welcome"), "welcome 2000")
-    written("[share]\nidle = 1\n[shaer]\n", path)
+    written("[turns]\nidle = 1\n[shaer]\n", path)
     daemon.process.send_signal(signal.SIGHUP)
     until(lambda: events("rejected"), 5, "an event says so")
-    contains(events("rejected")[0], f"{path}:3: expected [share], [user NAME], ")
+    contains(events("rejected")[0], f"{path}:3: expected [turns], [user NAME], ")
     equal(Member(daemon).wait("welcome"), "welcome 2000")
     daemon.process.terminate()
-    contains(daemon.wait_end()[1], f"{path}:3: expected [share], [user NAME], [group @NAME] or [gpu UUID], "
+    contains(daemon.wait_end()[1], f"{path}:3: expected [turns], [user NAME], [group @NAME] or [gpu UUID], "
                                    "found '[shaer]'; the settings stay as they are")
 
 
 def test_nobody_reads_the_log():
-    path = written("[share]\n")
+    path = written("[turns]\n")
     daemon = Daemon(Directory(), "--conf", path)
     daemon.process.stderr.close()
     written("[shaer]\n", path)
@@ -193,14 +193,14 @@ def test_what_users_may_claim():
     equal([row("other")[key] for key in ("class", "weight")], ["interactive", 50])
 
 
-def test_a_gpu_that_is_not_shared():
-    daemon = Daemon(Directory(), "--conf", written(f"[share]\n{QUICK}[gpu {UUID}]\nshare = no\n"))
+def test_a_gpu_without_turns():
+    daemon = Daemon(Directory(), "--conf", written(f"[turns]\n{QUICK}[gpu {UUID}]\nturns = no\n"))
     first = joins(daemon, "first", SIZE)
     second = joins(daemon, "second", SIZE)
     second.grow(SIZE)
     equal(second.wait("no"), "no 1")
     equal((first.count("yield"), gpu()["state"]), (0, "excluded"))
-    contains(cudaw("share").out, f"{UUID}: excluded by cudaw.conf, so nobody takes turns there\n")
+    contains(cudaw("turns").out, f"{UUID}: excluded by cudaw.conf, so nobody takes turns there\n")
 
 
 def test_jobs_of_a_user():
@@ -213,7 +213,7 @@ def test_jobs_of_a_user():
             idle = [connect(daemon.path) for _ in range(20)]
             answers = [connection.recv(100) for connection in idle[-5:]]
             equal(answers, [b"end busy the user has as many connections as one may have\n"] * 5)
-            result = cudaw("share", env={"CUDAW_SHARE": daemon.path}, user=65534)
+            result = cudaw("turns", env={"CUDAW_TURNS": daemon.path}, user=65534)
             equal((result.code, result.out), (1, ""))
             contains(result.err, "too many connections to this cudawd")
             for connection in idle:
@@ -235,7 +235,7 @@ def test_a_full_daemon():
                 many[-1].sendall(b"events follow\n")
             answers = [connection.recv(100) for connection in many[248:]]
             equal(answers, [b"end busy the daemon has as many connections as it can\n"] * 8)
-            result = cudaw("share", env={"CUDAW_SHARE": daemon.path}, user="nobody")
+            result = cudaw("turns", env={"CUDAW_TURNS": daemon.path}, user="nobody")
             equal((result.code, result.out), (1, ""))
             contains(result.err, "too many connections to this cudawd")
         equal(ordered("set", "idle=3"), "")
@@ -251,7 +251,7 @@ def test_a_full_daemon():
 
 def ordered(*args, code=0):
     """What an order to the daemon says on stderr."""
-    result = cudaw("share", *args)
+    result = cudaw("turns", *args)
     equal((args, result.code, result.out), (args, code, ""))
     return result.err
 
@@ -273,13 +273,13 @@ def test_set():
     equal([member.wait("idle") for member in (first, second)], ["idle 3000"] * 2)
     equal(Member(daemon).wait("welcome"), "welcome 3000")
     equal(events("set"), ["quantum=0.1 idle=3"])
-    answer = json.loads(cudaw("share", "set", "margin=1M", "--json").out)
-    check_documented("share set", answer)
+    answer = json.loads(cudaw("turns", "set", "margin=1M", "--json").out)
+    check_documented("turns set", answer)
     equal([answer[key] for key in ("request", "code", "message")], ["set", 0, None])
 
 
 def test_set_stays_when_the_file_is_read_again():
-    path = written("[share]\nidle = 3\n")
+    path = written("[turns]\nidle = 3\n")
     daemon = Daemon(Directory(), "--conf", path)
     ordered("set", "idle=4")
     daemon.process.send_signal(signal.SIGHUP)
@@ -297,7 +297,7 @@ def test_drain():
     until(lambda: first.mapped == SIZE, 5, "the first has its memory")
     equal(ordered("drain", UUID), "")
     equal(gpu()["state"], "drained")
-    contains(cudaw("share").out, "; drained: nobody gets a turn\n")
+    contains(cudaw("turns").out, "; drained: nobody gets a turn\n")
     until(lambda: not {row(name)["state"] for name in ("first", "second")} & {"leaving", "enters"}, 5,
           "no hand-over is under way")
     runs, = (member for member in (first, second) if row(member.name)["state"] == "runs")
@@ -314,7 +314,7 @@ def test_drain():
     equal([row(name)["state"] for name in ("first", "second", "third")], ["waits"] * 3)
     equal(ordered("undrain", UUID), "")
     until(lambda: third.mapped == 10 * MIB and first.mapped + second.mapped >= SIZE, 5, "they run again")
-    equal((events("drained"), events("undrained"), gpu()["state"]), ([UUID], [UUID], "shared"))
+    equal((events("drained"), events("undrained"), gpu()["state"]), ([UUID], [UUID], "open"))
 
 
 def test_orders_of_others():
@@ -322,12 +322,12 @@ def test_orders_of_others():
         with as_nobody():
             for order in ("set idle=3", f"drain {UUID}", f"undrain {UUID}"):
                 equal(daemon.ask(order), ["end denied this is for the daemon's user and root"])
-            result = cudaw("share", "set", "idle=3", user="nobody")
+            result = cudaw("turns", "set", "idle=3", user="nobody")
         equal(result.code, 4)
         contains(result.err, f"{daemon.path}: only root and the daemon's user may do that\n")
         equal((Member(daemon).wait("welcome"), events("set")), ("welcome 500", []))
         joins(daemon, "user", 10 * MIB)
-        equal(gpu()["state"], "shared")
+        equal(gpu()["state"], "open")
 
 
 def test_names_of_others():

@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 
-from sharelib import Daemon
+from daemonlib import Daemon
 from simlib import unsanitized
 from gpulib import PATIENCE, SCRATCH, Job, Skip, cudaw, cudaw_ok, equal, main, until
 
@@ -54,7 +54,7 @@ def ended(job):
 
 
 def jobs_join_if_it_says_so():
-    say("# all jobs\n[share]\njoin = node\n")
+    say("# all jobs\n[turns]\njoin = node\n")
     daemon = Daemon("/run/cudaw/cudawd.sock")
     for mode in ("run", "path"):
         job = started(mode)
@@ -66,10 +66,10 @@ def jobs_join_if_it_says_so():
 def others_do_not():
     own_directories()
     daemon = Daemon("/run/cudaw/cudawd.sock")
-    for text, env, says in ((None, {}, ""), ("", {}, ""), ("[share]\njoin = off\n", {}, ""),
-                            ("[share]\njoin = node\n", {"CUDAW_SHARE": "off"}, ""),
-                            ("[share]\njoin = node\n", {"CUDAW_SHARE": "/no/such"}, ""),
-                            ("[share]\njoin = nodes\n", {}, "join: expected node or off; off is used")):
+    for text, env, says in ((None, {}, ""), ("", {}, ""), ("[turns]\njoin = off\n", {}, ""),
+                            ("[turns]\njoin = node\n", {"CUDAW_TURNS": "off"}, ""),
+                            ("[turns]\njoin = node\n", {"CUDAW_TURNS": "/no/such"}, ""),
+                            ("[turns]\njoin = nodes\n", {}, "join: expected node or off; off is used")):
         say(text)
         job = started(**env)
         time.sleep(0.3)
@@ -80,13 +80,13 @@ def others_do_not():
 
 
 def the_command_asks_that_daemon():
-    say("[share]\njoin = node\n")
+    say("[turns]\njoin = node\n")
     program = os.path.join(os.environ.get("BUILD", "build"), "bin", "cudawd")
     daemon = subprocess.Popen([program, "--socket", "/run/cudaw/cudawd.sock"])
     try:
-        until(lambda: cudaw("share").returncode == 0, 10, "cudawd answers")
-        equal(f'"pid": {daemon.pid}' in cudaw_ok("share", "--json"), True, "the daemon that is asked")
-        equal(cudaw_ok("run", "--share", "--", "sh", "-c", "echo $CUDAW_SHARE"), "\n")
+        until(lambda: cudaw("turns").returncode == 0, 10, "cudawd answers")
+        equal(f'"pid": {daemon.pid}' in cudaw_ok("turns", "--json"), True, "the daemon that is asked")
+        equal(cudaw_ok("run", "--turns", "--", "sh", "-c", "echo $CUDAW_TURNS"), "\n")
     finally:
         daemon.kill()
         daemon.wait()

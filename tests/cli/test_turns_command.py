@@ -30,7 +30,7 @@ def started(*options):
 
 
 def rows():
-    result = cudaw("share", "--json")
+    result = cudaw("turns", "--json")
     equal((result.code, result.err), (0, ""))
     return json.loads(result.out)
 
@@ -174,7 +174,7 @@ def test_one_that_is_silent_is_left_alone():
     check("silent" in [event["event"] for event in events()], "no event tells it")
     equal(row("second")["waits_for"], row("first")["pid"], "for whom the second waits")
     # The second is told to do something only now.
-    equal(cudaw("share", "set", "silence=60").code, 0)
+    equal(cudaw("turns", "set", "silence=60").code, 0)
     equal((second.count("no"), second.count("try")), (0, 0), "answers while it waits")
     # It has not read what it was told, and says something else: it joins again.
     first.say("idle 1000")
@@ -234,7 +234,7 @@ def two_of_a_job():
     one = Member(daemon, SIZE, "one")
     one.wait("welcome")
     pair = [Member(daemon, half, "many", mapped=0, obeys=False, lines=(
-        "share 1", job, "name many", "pid 7", "command ./many", f"need {UUID} 0 {half}", "state waiting",
+        "turns 1", job, "name many", "pid 7", "command ./many", f"need {UUID} 0 {half}", "state waiting",
         "joined")) for _ in range(2)]
     for member in pair:
         member.wait("welcome")  # of both, before one of them wants its memory
@@ -282,10 +282,10 @@ def test_one_with_room_for_a_part_owes_no_answer():
     first.wait("yield")
     first.say("end timeout kernels did not end")
     until(lambda: row("second")["gpu"][0]["mapped"] == CAPACITY - SIZE, 5, "the second has what there is")
-    equal(cudaw("share", "set", "silence=0.5").code, 0)
+    equal(cudaw("turns", "set", "silence=0.5").code, 0)
     time.sleep(1.5)
     check(not second.closed, f"the second has heard {second.heard}")
-    equal(cudaw("share", "set", "silence=60").code, 0)
+    equal(cudaw("turns", "set", "silence=60").code, 0)
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
@@ -295,7 +295,7 @@ def test_memory_of_others_counts():
     daemon, little = started(), 60 * MIB
     say_memory(daemon.memory, 500 * MIB + little)
     other = Member(daemon, little, "other", lines=(
-        "share 1", "id abcdef", "name other", "pid 7", "class interactive",
+        "turns 1", "id abcdef", "name other", "pid 7", "class interactive",
         f"need {UUID} {little} {little}", "state running", "joined"))
     other.wait("welcome")
     member = Member(daemon, SIZE, "job", state="waiting", mapped=0)
@@ -304,7 +304,7 @@ def test_memory_of_others_counts():
     check(member.mapped <= CAPACITY - 500 * MIB - little, f"{member.mapped} bytes are mapped")
     equal(row("job")["state"] in ("waits", "enters"), True)
     equal(rows()["gpus"], [{"uuid": UUID, "total": TOTAL, "used": 500 * MIB + little, "others": 500 * MIB,
-                            "capacity": CAPACITY - 500 * MIB, "state": "shared"}])
+                            "capacity": CAPACITY - 500 * MIB, "state": "open"}])
     say_memory(daemon.memory, little)
     until(lambda: member.mapped == SIZE, 5, "the member has its memory")
 
@@ -344,7 +344,7 @@ def test_an_nvml_that_takes_long():
 def test_many_that_come_and_go():
     """Each makes the daemon look at its two GPUs, which it looks at one after the other."""
     daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="150")
-    other = Member(daemon, lines=["share 1", a_job(), f"need {UUID[:-2]}01 0 {MIB}", "state running",
+    other = Member(daemon, lines=["turns 1", a_job(), f"need {UUID[:-2]}01 0 {MIB}", "state running",
                                   "joined"])
     other.wait("welcome")
     first, second = Member(daemon, SIZE, "first"), Member(daemon, 0, "second")
@@ -354,7 +354,7 @@ def test_many_that_come_and_go():
     def come_and_go():
         while not done.is_set():
             with connect(daemon.path) as connection:
-                connection.sendall(b"share 1\nstate running\njoined\n")
+                connection.sendall(b"turns 1\nstate running\njoined\n")
                 connection.recv(100)
 
     threading.Thread(target=come_and_go, daemon=True).start()
@@ -416,20 +416,20 @@ def test_growth():
 
 def test_what_is_not_expected():
     daemon = started()
-    for lines in (["share x"], ["hello"], ["share"], ["share 1", "list"], ["share 1", "need GPU-1 2 3"],
-                  ["share 1", "weight 0"], ["share 1", "weight 101"], ["share 1", "class first"],
-                  ["share 1", "state asleep"], ["share 1", "want"], ["share 1", "share 1"],
-                  ["share 1", "joined", "joined"], ["share 1", "joined", "weight 2"],
-                  ["share 1", "joined", "class interactive"], ["share 1", "joined", "name other"],
-                  ["share 1", "joined", "id 123456"], ["share 1", "joined", "command other"],
-                  ["share 1", "joined", f"need {UUID} -1 2"],
+    for lines in (["turns x"], ["hello"], ["turns"], ["turns 1", "list"], ["turns 1", "need GPU-1 2 3"],
+                  ["turns 1", "weight 0"], ["turns 1", "weight 101"], ["turns 1", "class first"],
+                  ["turns 1", "state asleep"], ["turns 1", "want"], ["turns 1", "turns 1"],
+                  ["turns 1", "joined", "joined"], ["turns 1", "joined", "weight 2"],
+                  ["turns 1", "joined", "class interactive"], ["turns 1", "joined", "name other"],
+                  ["turns 1", "joined", "id 123456"], ["turns 1", "joined", "command other"],
+                  ["turns 1", "joined", f"need {UUID} -1 2"],
                   ["events often"], ["\0"], ["x" * 5000]):
         with connect(daemon.path) as connection:
             connection.sendall("".join(f"{line}\n" for line in lines).encode())
             answer = hear_all(connection).splitlines()
         check(answer and answer[-1].startswith(b"end invalid "), f"{lines}: {answer}")
     # Words that only a later version knows are skipped.
-    member = Member(daemon, lines=["share 1", "colour green", "joined"])
+    member = Member(daemon, lines=["turns 1", "colour green", "joined"])
     member.wait("welcome")
     equal(len(rows()["members"]), 1)
 
@@ -441,7 +441,7 @@ def invented(count):
 
 def test_more_gpus_than_there_can_be():
     needs = [f"need {uuid} 0 0" for uuid in invented(64)]
-    member = Member(started(), lines=("share 1", "id abcdef", "pid 7", *needs))
+    member = Member(started(), lines=("turns 1", "id abcdef", "pid 7", *needs))
     equal(member.wait("end"), "end unsupported there are too many GPUs")
     equal(rows()["members"], [])
 
@@ -456,7 +456,7 @@ def liar(daemon, gpus=16):
     uuids = invented(gpus)
     needs = [f"need {uuid} {1 << 40} {1 << 40}" for uuid in uuids]
     member = Member(daemon, name="liar", obeys=False,
-                    lines=("share 1", a_job(), "name liar", *needs, "state running", "joined"))
+                    lines=("turns 1", a_job(), "name liar", *needs, "state running", "joined"))
     # As its memory seems to move, what NVML says counts less.
     member.say("state pausing", f"grow 1 {uuids[0]} 1")
     equal(member.wait("no"), "no 1", "the answer to an allocation where nobody takes turns")
@@ -471,7 +471,7 @@ def hears_why(member, uuid):
 def test_growth_on_a_gpu_that_nvml_does_not_know():
     """Nobody gives memory there, so that it fails as natively; and where there is no NVML."""
     for daemon, uuid in ((knows_one(), invented(1)[0]), (Daemon(Directory(), *QUICK, TEST_NVML_FILE="/none"), UUID)):
-        member = Member(daemon, lines=("share 1", a_job(), f"need {uuid} {SIZE} {SIZE}", "state running", "joined"))
+        member = Member(daemon, lines=("turns 1", a_job(), f"need {uuid} {SIZE} {SIZE}", "state running", "joined"))
         member.say(f"grow 1 {uuid} {SIZE}")
         equal((member.wait("no"), member.count("try")), ("no 1", 0))
         daemon.process.terminate()
@@ -482,8 +482,8 @@ def test_gpus_that_do_not_exist():
     """They make way for one that does, and the jobs that told of them end."""
     daemon = knows_one()
     uuids = invented(16)
-    joining = Member(daemon, lines=("share 1", f"need {uuids[0]} 0 0"))
-    other = Member(daemon, lines=("share 1", a_job(), f"need {uuids[1]} 0 0", "state running", "joined"))
+    joining = Member(daemon, lines=("turns 1", f"need {uuids[0]} 0 0"))
+    other = Member(daemon, lines=("turns 1", a_job(), f"need {uuids[1]} 0 0", "state running", "joined"))
     joined = liar(daemon)
     first = Member(daemon, SIZE, "first")
     first.wait("welcome")
@@ -507,7 +507,7 @@ def test_a_drain_beside_gpus_that_do_not_exist():
     hears_why(member, invented(1)[0])
     # It stays drained, whatever jobs tell of.
     needs = [f"need {uuid} 0 0" for uuid in invented(16)]
-    Member(daemon, lines=("share 1", *needs)).wait("end")
+    Member(daemon, lines=("turns 1", *needs)).wait("end")
     equal([gpu["state"] for gpu in rows()["gpus"] if gpu["uuid"] == UUID], ["drained"])
 
 
@@ -523,7 +523,7 @@ def test_one_gpu_too_many():
 def test_a_gpu_whose_memory_moves():
     """NVML knows it, even if the daemon has not taken the first answer yet."""
     daemon = knows_one()
-    mover = Member(daemon, lines=("share 1", a_job(), "state running", "joined"))
+    mover = Member(daemon, lines=("turns 1", a_job(), "state running", "joined"))
     mover.say(f"need {UUID} 0 0", "state pausing", "ping")
     mover.wait("pong")
     uuids = invented(16)
@@ -536,18 +536,18 @@ def test_a_gpu_whose_memory_moves():
 def test_growth_keeps_its_gpu():
     """Nobody else has told of the GPU, and NVML has said nothing of it yet."""
     daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="150")
-    member = Member(daemon, lines=["share 1", a_job(), "state running", "joined"])
+    member = Member(daemon, lines=["turns 1", a_job(), "state running", "joined"])
     member.wait("welcome")
     member.grow(SIZE)
     member.say("ping")
     member.wait("pong")
-    other = Member(daemon, lines=("share 1", *(f"need {uuid} 0 0" for uuid in invented(16)), "joined"))
+    other = Member(daemon, lines=("turns 1", *(f"need {uuid} 0 0" for uuid in invented(16)), "joined"))
     equal(other.wait("end"), "end unsupported there are too many GPUs")
     equal(member.wait("try"), "try 1")
 
 
 def test_another_version_is_refused_by_name():
-    member = Member(started(), lines=["share 2", "joined"])
+    member = Member(started(), lines=["turns 2", "joined"])
     equal(member.wait("end"), "end invalid this daemon speaks version 1, the job 2")
     until(lambda: member.closed, 5, "the connection ends")
 
@@ -597,7 +597,7 @@ def test_it_ends_after_its_last_member():
     daemon = started()
     member = Member(daemon)
     member.wait("welcome")
-    equal(cudaw("share", "set", f"linger={LINGER_S}").code, 0)
+    equal(cudaw("turns", "set", f"linger={LINGER_S}").code, 0)
     time.sleep(2 * LINGER_S)    # it hears nothing meanwhile
     equal(daemon.process.poll(), None)
     left = time.monotonic()
@@ -645,22 +645,22 @@ def test_a_socket_from_systemd():
 
 def test_share():
     started()
-    result = cudaw("share")
+    result = cudaw("turns")
     equal((result.code, result.err, len(result.out.splitlines())), (0, "", 1))
     daemon = started()
     members = [Member(daemon, SIZE, "train", lines=[
-        "share 1", "id abc123", "name train", "pid 7", "command python train.py", "class interactive",
+        "turns 1", "id abc123", "name train", "pid 7", "command python train.py", "class interactive",
         "weight 3", f"need {UUID} {SIZE} {SIZE}", "state running", "joined"])]
     members.append(Member(daemon, 0, "other"))
     for member in members:
         member.wait("welcome")
     found = rows()
-    check_documented("share", found)
+    check_documented("turns", found)
     train = {member["name"]: member for member in found["members"]}["train"]
     equal([train[key] for key in ("pid", "uid", "id", "command", "class", "weight")],
           [os.getpid(), os.getuid(), "abc123", "python train.py", "interactive", 3])
     equal(train["gpu"], [{"uuid": UUID, "mapped": SIZE, "total": SIZE}])
-    result = cudaw("share")
+    result = cudaw("turns")
     contains(result.out, f"{UUID}: 900 MiB of 1000 MiB for the jobs; others have 0 B\n")
     check(any(line.split()[:2] == ["abc123", "train"] and line.endswith("python train.py")
               for line in result.out.splitlines()), result.out)
@@ -707,7 +707,7 @@ def test_events_have_their_words():
     """Whatever a job says, an event has one ID and one name."""
     daemon = started()
     for lines in (["command ./job"], ["id a b c", "name d e", "command ./job"]):
-        Member(daemon, lines=["share 1", *lines, "joined"]).wait("welcome")
+        Member(daemon, lines=["turns 1", *lines, "joined"]).wait("welcome")
     equal([[event[key] for key in ("event", "id", "name", "text")] for event in events()],
           [["joined", None, None, "./job"], ["joined", "a_b_c", "d_e", "./job"]])
 
@@ -729,7 +729,7 @@ def test_kinds_of_events():
 
 def test_no_daemon():
     directory = Directory()
-    for args in (["share"], ["events"], ["yield", "x"]):
+    for args in (["turns"], ["events"], ["yield", "x"]):
         result = cudaw(*args)
         equal((args, result.code, result.out), (args, 1, ""))
         contains(result.err, f"{directory.path}/cudawd.sock: no cudawd answers")
@@ -739,7 +739,7 @@ def lingering():
     """The environment of a command that starts a daemon, which does not end before the next one asks it."""
     home = scratch()
     with open(os.path.join(home, "cudaw.conf"), "w", encoding="ascii") as file:
-        file.write("[share]\nlinger = 60\n")
+        file.write("[turns]\nlinger = 60\n")
     return {"XDG_CONFIG_HOME": home}
 
 
@@ -749,8 +749,8 @@ def test_run_starts_it():
         return
     directory, env = Directory(), {**os.environ, **lingering()}
     read, write = os.pipe()
-    jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--share", "--class", "interactive", "--weight",
-                                           "2", "--", "sh", "-c", "env | grep CUDAW_SHARE; sleep 3"],
+    jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--turns", "--class", "interactive", "--weight",
+                                           "2", "--", "sh", "-c", "env | grep CUDAW_TURNS; sleep 3"],
                                           pass_fds=[write], stdout=subprocess.PIPE, text=True, env=env))
             for _ in range(3)]
     os.close(write)
@@ -770,10 +770,10 @@ def test_run_starts_it():
 
 def test_a_daemon_that_is_missing_is_said():
     Directory()
-    for share, starter in (("user", "'cudaw run --share' starts it"), ("/no/such", "'cudawd --socket' with this path"),
+    for daemon, starter in (("user", "'cudaw run --turns' starts it"), ("/no/such", "'cudawd --socket' with this path"),
                            ("node", "root starts it: 'cudawd --socket /run/cudaw/cudawd.sock'")):
-        env = {"CUDAW_SHARE": share}
-        commands = [("share",), ("doctor",)] + [("run", "--share", "true")] * (share != "user")
+        env = {"CUDAW_TURNS": daemon}
+        commands = [("turns",), ("doctor",)] + [("run", "--turns", "true")] * (daemon != "user")
         for command in commands:
             result = cudaw(*command, env=env)
             contains(result.out + result.err, "no cudawd answers")
@@ -792,17 +792,17 @@ def test_run_says_what_is_not_heeded():
     for option, value in (("--class", "interactive"), ("--weight", "2")):
         result = cudaw("run", option, value, "true")
         equal(result.code, 0)
-        contains(result.err, "add --share")
+        contains(result.err, "add --turns")
 
 
 def test_run_says_how_to_join():
     if SANITIZED:
         return
     Directory()
-    result = cudaw("run", "--share", "--class", "interactive", "--weight", "2", "--", "sh", "-c",
-                   "env | grep CUDAW_SHARE | sort", env=lingering())
-    equal(result.out, "CUDAW_SHARE=user\nCUDAW_SHARE_CLASS=interactive\nCUDAW_SHARE_WEIGHT=2\n")
-    equal(cudaw("run", "--share", "true", env={"CUDAW_SHARE": "/no/such"}).code, 0)
+    result = cudaw("run", "--turns", "--class", "interactive", "--weight", "2", "--", "sh", "-c",
+                   "env | grep CUDAW_TURNS | sort", env=lingering())
+    equal(result.out, "CUDAW_TURNS=user\nCUDAW_TURNS_CLASS=interactive\nCUDAW_TURNS_WEIGHT=2\n")
+    equal(cudaw("run", "--turns", "true", env={"CUDAW_TURNS": "/no/such"}).code, 0)
     os.kill(rows()["pid"], signal.SIGTERM)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The soak of turns of tests/gpu on the simulated driver: SHARE_SOAK="HANDOVERS KILLS DAEMONS", few without
+"""The soak of turns of tests/gpu on the simulated driver: TURNS_SOAK="HANDOVERS KILLS DAEMONS", few without
 that."""
 import os
 
@@ -8,7 +8,7 @@ from simlib import MIB, SANITIZED, shared
 from gpulib import main
 import turnslib
 
-NUMBERS = os.environ.get("SHARE_SOAK") or ("8 3 1" if SANITIZED else "20 8 2")
+NUMBERS = os.environ.get("TURNS_SOAK") or ("8 3 1" if SANITIZED else "20 8 2")
 OPTIONS = ("--quantum", "0.3", "--idle", "0.3", "--margin", "32M")
 # A context waits for as much as one takes on a real GPU, which this one never has: it seldom finds no room.
 ENV = {**turnslib.ENV, "CUDAW_SIM_MEMORY": str(288 * MIB), "CUDAW_SIM_CONTEXT": str(4 * MIB)}

@@ -105,7 +105,7 @@ class Daemon:
 def member(program, *args, daemon=None, name=None, first=(), **env):
     """A job that is given lines on stdin at first, and its connection to the stand-in."""
     own = daemon or Daemon()
-    job = Job(program, *args, name=name, env={"CUDAW_SHARE": own.path if daemon else "user", **env})
+    job = Job(program, *args, name=name, env={"CUDAW_TURNS": own.path if daemon else "user", **env})
     for line in first:
         job.process.stdin.write(f"{line}\n")
     joined = own.member()

@@ -103,7 +103,7 @@ def after_each_line():
     cuts = [cut for early in range(1, half + 1, 5 if SANITIZED else 1) for cut in (early, early + half)]
     proxy = Proxy(cuts)
     start_daemon(*OPTIONS)
-    first = one("cut", CUDAW_SHARE=proxy.path)
+    first = one("cut", CUDAW_TURNS=proxy.path)
     first.wait_steps(1)     # while its connection is cut off, it cannot wait for memory
     jobs = [first, one("other")]
     each_cut(proxy, len(cuts))
@@ -115,7 +115,7 @@ def of_one_of_two_processes():
     for line in (b"commit", b"end ok"):
         proxy = Proxy([line])
         start_daemon(*OPTIONS)
-        first = two_processes("cut", CUDAW_SHARE=proxy.path)
+        first = two_processes("cut", CUDAW_TURNS=proxy.path)
         first.wait_steps(1)
         jobs = [first, one("other")]
         each_cut(proxy, 1)

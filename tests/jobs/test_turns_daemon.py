@@ -53,7 +53,7 @@ def two_whose_captures_wait():
     jobs[0].process.stdin.write("capture 60\n")
     until(lambda: members()[jobs[0].pid]["state"] == "waits", 5, "the first waits")
     told(jobs[1], "capture 60", "capture: error 2")
-    cudaw_ok("share", "set", "quantum=0.5")
+    cudaw_ok("turns", "set", "quantum=0.5")
     jobs[0].wait_line("capture: ok")
     for job in jobs:
         told(job, "check", "check: every word right")
@@ -109,7 +109,7 @@ def out_for_good(program, *args):
     first = Job(program, *args, "--mib", SIZE_MIB, "--steps", FOREVER, env=ENV)
     first.wait_steps(3)
     until(lambda: first.pid in members(), 5, "it has joined")
-    second = started("second", CUDAW_SHARE_CLASS="interactive")
+    second = started("second", CUDAW_TURNS_CLASS="interactive")
     until(lambda: members()[first.pid]["state"] == "waits", 10, "it is out")
     return first, second
 
@@ -148,7 +148,7 @@ def resumed_out_of_its_turn():
     first = Job("orders", name="first", env=ENV)
     told(first, f"alloc {SIZE_MIB}", "alloc: ok")
     until(lambda: first.pid in members(), 5, "it has joined")
-    second = started("second", CUDAW_SHARE_CLASS="interactive")
+    second = started("second", CUDAW_TURNS_CLASS="interactive")
     second.wait_steps(3)
 
     def state():

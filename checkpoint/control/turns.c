@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/control/share.h"
+#include "checkpoint/control/turns.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/share_idle.h"
-#include "checkpoint/control/share_needs.h"
+#include "checkpoint/control/turns_idle.h"
+#include "checkpoint/control/turns_needs.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LOG_PREFIX "share: "
+#define LOG_PREFIX "turns: "
 #include "common/log.h"
 
 #define LOOK_MS      100  /* while the process has no GPU memory, or somebody waits for it */
@@ -57,44 +57,44 @@ static struct {
 	double heard_ms; /* its last line; clock_ms() */
 	double ping_ms;  /* a "ping" without an answer since; 0: none */
 	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
-	char behind[96]; /* share_behind() */
-	char unfit[96];  /* share_unfit() */
+	char behind[96]; /* turn_behind() */
+	char unfit[96];  /* turn_unfit() */
 
 	bool watched;
 	enum job_state state; /* that was said */
 	enum operation op;    /* that was under way at the last look */
 	enum asks asks;       /* what it has asked for since the lease is gone */
 	bool ends;            /* the program handles SIGTERM, and has not run since */
-} share;
+} turns;
 
-void share_init(void (*wake)(void))
+void turn_init(void (*wake)(void))
 {
-	memset(&share, 0, sizeof(share));
-	share.which = conf_file_daemon();
-	if (!share.which)
+	memset(&turns, 0, sizeof(turns));
+	turns.which = conf_file_daemon();
+	if (!turns.which)
 		return;
 	gate_set_wake(wake);
 	growth_begin(wake);
 }
 
-void share_after_fork(void)
+void turn_after_fork(void)
 {
-	memset(&share, 0, sizeof(share));
+	memset(&turns, 0, sizeof(turns));
 }
 
-bool share_is_daemon(const struct client *c)
+bool turn_is_daemon(const struct client *c)
 {
-	return c == share.c && c->id == share.id;
+	return c == turns.c && c->id == turns.id;
 }
 
-const char *share_why_not(void)
+const char *turn_why_not(void)
 {
-	return share.why;
+	return turns.why;
 }
 
-const char *share_behind(void)
+const char *turn_behind(void)
 {
-	return share.c ? share.behind : "";
+	return turns.c ? turns.behind : "";
 }
 
 /* PID NAME; the name may be missing. */
@@ -104,14 +104,14 @@ static void take_behind(const char *line)
 	unsigned int pid = 0;
 
 	sscanf(line, "%*s %u %64[^\n]", &pid, name);
-	snprintf(share.behind, sizeof(share.behind), *name ? "%u (%s)" : "%u", pid, name);
+	snprintf(turns.behind, sizeof(turns.behind), *name ? "%u (%s)" : "%u", pid, name);
 	if (!pid)
-		*share.behind = '\0';
+		*turns.behind = '\0';
 }
 
-const char *share_unfit(void)
+const char *turn_unfit(void)
 {
-	return share.c ? share.unfit : "";
+	return turns.c ? turns.unfit : "";
 }
 
 /* UUID NEEDS THERE; NEEDS 0: it fits. */
@@ -121,31 +121,31 @@ static void take_unfit(const char *line)
 	size_t needs = 0, there = 0;
 
 	sscanf(line, "%*s %*s %zu %zu", &needs, &there);
-	snprintf(share.unfit, sizeof(share.unfit), "needs %s, and at most %s are there",
+	snprintf(turns.unfit, sizeof(turns.unfit), "needs %s, and at most %s are there",
 		 format_bytes(needs_text, needs), format_bytes(there_text, there));
 	if (!needs)
-		*share.unfit = '\0';
+		*turns.unfit = '\0';
 }
 
-void share_ends(void)
+void turn_ends(void)
 {
-	share.ends = true;
-	share.asks = ASKS_NONE; /* a second signal counts as well */
+	turns.ends = true;
+	turns.asks = ASKS_NONE; /* a second signal counts as well */
 }
 
 static void say_once(const char *what, const char *why)
 {
-	bool said = *share.why;
+	bool said = *turns.why;
 
-	snprintf(share.why, sizeof(share.why), "%s (%s): %s", what, share.which, why);
+	snprintf(turns.why, sizeof(turns.why), "%s (%s): %s", what, turns.which, why);
 	if (!said)
-		pr_warn("%s: the job takes no turns", share.why);
+		pr_warn("%s: the job takes no turns", turns.why);
 }
 
 /* Not again, as the daemon would refuse it again, or the job could not do its part. */
 static void leave_for_good(void)
 {
-	share.which = NULL;
+	turns.which = NULL;
 	growth_end();
 	gate_unwatch();
 	gate_set_wake(NULL);
@@ -153,17 +153,17 @@ static void leave_for_good(void)
 
 static void introduce(void)
 {
-	const char *class = setting_word(SETTING_SHARE_CLASS);
-	const struct client *c = share.c;
+	const char *class = setting_word(SETTING_TURNS_CLASS);
+	const struct client *c = turns.c;
 
-	server_say(c, "share %d", PROTOCOL_SHARE);
+	server_say(c, "turns %d", PROTOCOL_TURNS);
 	answers_say_name(c);
 	answers_say_command(c);
-	server_say(c, "class %s", class ? class : settings[SETTING_SHARE_CLASS].preset);
-	server_say(c, "weight %d", setting_weight(SETTING_SHARE_WEIGHT));
-	share_needs_introduce(c);
-	share.state = job_state();
-	server_say(c, "state %s", answers_state_name(share.state));
+	server_say(c, "class %s", class ? class : settings[SETTING_TURNS_CLASS].preset);
+	server_say(c, "weight %d", setting_weight(SETTING_TURNS_WEIGHT));
+	turn_needs_introduce(c);
+	turns.state = job_state();
+	server_say(c, "state %s", answers_state_name(turns.state));
 	server_say(c, "joined");
 }
 
@@ -189,12 +189,12 @@ static double next_meeting(void)
 
 static void try_again_later(void)
 {
-	share.patience_ms = share.patience_ms * 2 < RETRY_MS ? RETRY_MS : share.patience_ms * 2;
-	if (share.patience_ms > RETRY_MAX_MS)
-		share.patience_ms = RETRY_MAX_MS;
-	share.retry_ms = clock_ms() + share.patience_ms;
-	if (share.meets)
-		share.retry_ms = next_meeting();
+	turns.patience_ms = turns.patience_ms * 2 < RETRY_MS ? RETRY_MS : turns.patience_ms * 2;
+	if (turns.patience_ms > RETRY_MAX_MS)
+		turns.patience_ms = RETRY_MAX_MS;
+	turns.retry_ms = clock_ms() + turns.patience_ms;
+	if (turns.meets)
+		turns.retry_ms = next_meeting();
 }
 
 static void join(void)
@@ -204,23 +204,23 @@ static void join(void)
 	int fd;
 
 	/* Without a daemon an allocation fails, so that it is worth a try at any time; but others are to be met. */
-	if ((clock_ms() < share.retry_ms && (share.meets || !growth_waits())) || !may_join())
+	if ((clock_ms() < turns.retry_ms && (turns.meets || !growth_waits())) || !may_join())
 		return;
-	fd = daemon_connect(share.which, &why);
+	fd = daemon_connect(turns.which, &why);
 	if (fd >= 0)
-		share.c = server_adopt(fd);
-	if (!share.c) {
+		turns.c = server_adopt(fd);
+	if (!turns.c) {
 		try_again_later();
 		say_once("no daemon", fd < 0 ? why : "all connections are in use");
 		return;
 	}
-	share.meets = false;
-	share.id = share.c->id;
-	share.since_ms = share.heard_ms = clock_ms();
-	share.ping_ms = 0;
-	share.welcome = share.watched = false;
-	*share.behind = *share.unfit = '\0';
-	share.asks = ASKS_NONE;
+	turns.meets = false;
+	turns.id = turns.c->id;
+	turns.since_ms = turns.heard_ms = clock_ms();
+	turns.ping_ms = 0;
+	turns.welcome = turns.watched = false;
+	*turns.behind = *turns.unfit = '\0';
+	turns.asks = ASKS_NONE;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
 	 * it after our end. The next one is ours alone.
@@ -234,13 +234,13 @@ static void join(void)
 /* The connection is gone, and the lease with it (clients.c). */
 static void notice_loss(void)
 {
-	if (share.c->used && share.c->id == share.id && !share.c->ended)
+	if (turns.c->used && turns.c->id == turns.id && !turns.c->ended)
 		return;
-	share.c = NULL;
-	share_idle_stop();
+	turns.c = NULL;
+	turn_idle_stop();
 	try_again_later();
-	if (share.welcome) {
-		share.left_ms = clock_ms();
+	if (turns.welcome) {
+		turns.left_ms = clock_ms();
 		pr_info("the connection to the daemon has ended");
 	}
 	growth_untold();
@@ -252,32 +252,32 @@ static void take_end(const char *answer)
 	if (!strncmp(answer, END_INVALID, strlen(END_INVALID)))
 		leave_for_good();
 	/* What it could not do, it would soon be asked for again. */
-	if (share.welcome)
-		share.patience_ms = RETRY_MAX_MS;
-	server_end(share.c);
+	if (turns.welcome)
+		turns.patience_ms = RETRY_MAX_MS;
+	server_end(turns.c);
 }
 
-bool share_take_line(const char *line)
+bool turn_take_line(const char *line)
 {
 	unsigned int number = 0;
 	char word[16] = "";
 
-	share.heard_ms = clock_ms();
-	share.ping_ms = 0;
+	turns.heard_ms = clock_ms();
+	turns.ping_ms = 0;
 	if (sscanf(line, "%15s", word) != 1)
 		return true;
 	if (!strcmp(word, "yield") || !strcmp(word, "room"))
 		return false;
 	sscanf(line, "%*s %u", &number);
 	if (!strcmp(word, "welcome")) {
-		share.welcome = true;
-		*share.why = '\0';
-		share.patience_ms = 0;
-		share_idle_set(number);
+		turns.welcome = true;
+		*turns.why = '\0';
+		turns.patience_ms = 0;
+		turn_idle_set(number);
 	} else if (!strcmp(word, "idle")) {
-		share_idle_set(number);
+		turn_idle_set(number);
 	} else if (!strcmp(word, "watch") || !strcmp(word, "unwatch")) {
-		share.watched = *word == 'w';
+		turns.watched = *word == 'w';
 	} else if (!strcmp(word, "try") || !strcmp(word, "no")) {
 		growth_answer(number, *word == 't');
 	} else if (!strcmp(word, "behind")) {
@@ -302,18 +302,18 @@ static void ask_for_turn(void)
 
 	/* It has its memory. Of one that takes it again by itself the daemon may yet take the lease. */
 	if (s->lease == LEASE_OURS && s->rest == STATE_RUNNING)
-		share.ends = false;
+		turns.ends = false;
 	if (s->lease == LEASE_OURS || control_wants_paused(s))
-		share.asks = ASKS_NONE;
-	else if (share.ends)
+		turns.asks = ASKS_NONE;
+	else if (turns.ends)
 		asks = ASKS_NEXT;
 	else if (s->called || gate_has_waiter() || growth_waits())
 		asks = ASKS_TURN;
-	if (asks <= share.asks || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE)
+	if (asks <= turns.asks || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE)
 		return;
-	server_say(share.c, asks == ASKS_NEXT ? "ends" : "want");
-	share.asks = asks;
-	share_idle_forget();
+	server_say(turns.c, asks == ASKS_NEXT ? "ends" : "want");
+	turns.asks = asks;
+	turn_idle_forget();
 }
 
 /* What has changed since the last look. */
@@ -321,24 +321,24 @@ static void say_news(void)
 {
 	enum operation op = control_operation(job_now());
 	enum job_state state = job_state();
-	bool part_ended = control_is_part(share.op) && op != share.op;
+	bool part_ended = control_is_part(turns.op) && op != turns.op;
 
 	/* The others may join later. */
 	if (job_refused_yield()) {
 		say_once("a yield failed", "processes that the daemon does not know wait for this "
 					   "one, or share its memory");
-		share.meets = true;
-		server_end(share.c);
+		turns.meets = true;
+		server_end(turns.c);
 		return;
 	}
-	share.op = op;
-	share_needs_say(share.c, part_ended || state != share.state);
-	if (state != share.state) {
-		share.state = state;
-		server_say(share.c, "state %s", answers_state_name(state));
+	turns.op = op;
+	turn_needs_say(turns.c, part_ended || state != turns.state);
+	if (state != turns.state) {
+		turns.state = state;
+		server_say(turns.c, "state %s", answers_state_name(state));
 	}
 	ask_for_turn();
-	share_idle_look(share.c, share.watched);
+	turn_idle_look(turns.c, turns.watched);
 }
 
 /* An allocation waits for it; or the job for its turn, or for the other processes of the job. */
@@ -358,14 +358,14 @@ static void look_for_silence(void)
 	double now = clock_ms();
 
 	if (!awaits_daemon()) {
-		share.ping_ms = 0;
-	} else if (share.ping_ms && now - share.ping_ms > SILENT_MS) {
+		turns.ping_ms = 0;
+	} else if (turns.ping_ms && now - turns.ping_ms > SILENT_MS) {
 		pr_warn("the daemon has not answered for %d s: the job goes on without it",
 			(PING_MS + SILENT_MS) / 1000);
-		server_end(share.c);
-	} else if (!share.ping_ms && now - share.heard_ms > PING_MS) {
-		share.ping_ms = now;
-		server_say(share.c, "ping");
+		server_end(turns.c);
+	} else if (!turns.ping_ms && now - turns.heard_ms > PING_MS) {
+		turns.ping_ms = now;
+		server_say(turns.c, "ping");
 	}
 }
 
@@ -381,9 +381,9 @@ static void pass_growths(void)
 			growth_answer(growth.serial, false);
 			continue;
 		}
-		share_needs_say(share.c, true);
-		share_idle_forget();
-		server_say(share.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow",
+		turn_needs_say(turns.c, true);
+		turn_idle_forget();
+		server_say(turns.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow",
 			   growth.serial, devices[growth.dev].uuid, growth.bytes);
 	}
 }
@@ -401,41 +401,41 @@ static bool is_without(void)
 {
 	double now = clock_ms();
 
-	if (share.left_ms > 0 && now - share.left_ms <= WITHOUT_MS)
+	if (turns.left_ms > 0 && now - turns.left_ms <= WITHOUT_MS)
 		return false;
-	return !share.c || now - share.since_ms > WELCOME_MS;
+	return !turns.c || now - turns.since_ms > WELCOME_MS;
 }
 
-void share_look(void)
+void turn_look(void)
 {
 	bool grows;
 
-	if (!share.which)
+	if (!turns.which)
 		return;
 	grows = growth_waits();
-	if (share.c)
+	if (turns.c)
 		notice_loss();
-	if (!share.c && (grows || has_memory()))
+	if (!turns.c && (grows || has_memory()))
 		join();
-	if (share.c && share.welcome) {
+	if (turns.c && turns.welcome) {
 		say_news();
-		if (!share.c->ended)
+		if (!turns.c->ended)
 			pass_growths();
-		if (!share.c->ended)
+		if (!turns.c->ended)
 			look_for_silence();
 	} else if (grows && is_without()) {
 		growth_refuse_all();
 	}
 }
 
-int share_patience_ms(void)
+int turn_patience_ms(void)
 {
 	double left;
 
-	if (!share.which)
+	if (!turns.which)
 		return -1;
-	if (share.c)
-		return share.watched || !share.welcome ? LOOK_MS : CALM_MS;
-	left = growth_waits() && !share.meets ? 0 : share.retry_ms - clock_ms();
+	if (turns.c)
+		return turns.watched || !turns.welcome ? LOOK_MS : CALM_MS;
+	left = growth_waits() && !turns.meets ? 0 : turns.retry_ms - clock_ms();
 	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
 }

@@ -148,7 +148,7 @@ def a_stranger_takes_what_is_given():
     stranger, _ = hog()
     getter.send(signal.SIGCONT)
     until(lambda: not is_stopped(getter.pid), 10, "it goes on")
-    cudaw_ok("share", "set", f"silence={SILENCE_S}")
+    cudaw_ok("turns", "set", f"silence={SILENCE_S}")
     ends_well(jobs, stranger)
 
 
@@ -193,7 +193,7 @@ def one_that_cannot_fit_stops_nobody():
     cudaw_ok("resume", "--no-wait", big.pid)
     unfit = until(lambda: members()[big.pid]["unfit"], 10, "it does not fit")
     check(unfit["needs"] >= 60 * MIB > unfit["there"], f"what is said of it: {unfit}")
-    contains(cudaw_ok("share"), f"process {big.pid} gets no turn: its job needs ")
+    contains(cudaw_ok("turns"), f"process {big.pid} gets no turn: its job needs ")
     contains(events("unfit", "big")[0]["text"], "its job needs ")
     until(lambda: "no turn can give it" in big.stderr(), 20, "it says so")
     before = len(events("gives", "small"))
@@ -242,12 +242,12 @@ def two_users():
     as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     shared = scratch()
     path, gpu = os.path.join(shared, "node.sock"), os.path.join(shared, "gpu")
-    with environment(CUDAW_SHARE=path, CUDAW_SIM_SHARED=gpu):
+    with environment(CUDAW_TURNS=path, CUDAW_SIM_SHARED=gpu):
         start_daemon(*OPTIONS, "--socket", path)
         jobs = []
         for uid, under in ((0, ["env"]), (65534, as_nobody)):
             jobs.append(started(f"of{uid}", shutil.which(under[0]), *under[1:], COUNTER, *FULL,
-                                CUDAW_SHARE=path, CUDAW_RUNTIME_DIR=directory_of(uid)))
+                                CUDAW_TURNS=path, CUDAW_RUNTIME_DIR=directory_of(uid)))
             jobs[-1].wait_steps(1)
             os.chmod(gpu, 0o666)
         for _ in range(3):
@@ -260,7 +260,7 @@ def two_users():
 
 def in_a_namespace(name, *args):
     return started(name, shutil.which("unshare"), "--pid", "--fork", "--kill-child", COUNTER, *FULL, *args,
-                   CUDAW_SHARE=os.path.join(RUNTIME_DIR, "cudawd.sock"), CUDAW_RUNTIME_DIR=scratch(0o700))
+                   CUDAW_TURNS=os.path.join(RUNTIME_DIR, "cudawd.sock"), CUDAW_RUNTIME_DIR=scratch(0o700))
 
 
 def two_pid_namespaces():

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-const char fuzz_corpus[] = "tests/fuzz/corpus/share";
+const char fuzz_corpus[] = "tests/fuzz/corpus/turns";
 
 static void check_line(const char *text)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cudaw share: who takes turns on which GPU, as the daemon says. */
+/* cudaw turns: who takes turns on which GPU, as the daemon says. */
 #include "tools/command/tools.h"
 
 #include "common/nvml.h"
 #include "common/text.h"
 #include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
-#include "tools/command/share_orders.h"
+#include "tools/command/turns_orders.h"
 #include "tools/process/cudawd.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char help_share[] =
-	"Usage: cudaw share [--json]\n"
-	"       cudaw share set KEY=VALUE...\n"
-	"       cudaw share drain|undrain GPU\n"
+const char help_turns[] =
+	"Usage: cudaw turns [--json]\n"
+	"       cudaw turns set KEY=VALUE...\n"
+	"       cudaw turns drain|undrain GPU\n"
 	"\n"
-	"Show the jobs that take turns on GPUs ('cudaw run --share'): who is on which GPU, who\n"
+	"Show the jobs that take turns on GPUs ('cudaw run --turns'): who is on which GPU, who\n"
 	"waits, and for whom. The processes of a job are out, or run, together.\n"
 	"\n"
 	"  set            change settings of cudawd until it ends: quantum, residence, idle,\n"
@@ -54,28 +54,28 @@ const char help_share[] =
 	"Exit codes: 0 done; 1 no cudawd answers; 2 wrong usage; 4 not permitted; 5 no answer in\n"
 	"time; 6 NVML does not know the GPU.\n";
 
-#define SHARE_GPUS 64
+#define GPUS_MAX 64
 
-struct share_gpu {
+struct turns_gpu {
 	char uuid[NVML_UUID_SIZE];
 	uint64_t total, used, others, capacity;
 	char state[16];
 };
 
-struct share_need {
+struct turns_need {
 	char uuid[NVML_UUID_SIZE];
 	uint64_t mapped, total;
 };
 
-struct share_member {
+struct turns_member {
 	uint32_t number, waits_for;
 	int pid;
 	uid_t uid;
 	char state[16], id[16], name[65], class[16], command[201];
 	int weight;
-	struct share_need needs[SHARE_GPUS];
+	struct turns_need needs[GPUS_MAX];
 	int nneeds;
-	struct share_unfit {
+	struct turns_unfit {
 		char uuid[NVML_UUID_SIZE];
 		uint64_t needs, there;
 	} unfit; /* needs 0: it fits */
@@ -83,28 +83,28 @@ struct share_member {
 	unsigned int turns;
 };
 
-struct share_list {
+struct turns_list {
 	int pid;
 	char version[32];
-	struct share_gpu gpus[SHARE_GPUS];
+	struct turns_gpu gpus[GPUS_MAX];
 	int ngpus;
-	struct share_member *members;
+	struct turns_member *members;
 	int nmembers;
 };
 
-static void add_gpu(struct share_list *list, const char *text)
+static void add_gpu(struct turns_list *list, const char *text)
 {
-	struct share_gpu gpu = {.state = "shared"}; /* earlier daemons have no other */
+	struct turns_gpu gpu = {.state = "open"};
 
-	if (list->ngpus < SHARE_GPUS &&
+	if (list->ngpus < GPUS_MAX &&
 	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %15s", gpu.uuid,
 		   &gpu.total, &gpu.used, &gpu.others, &gpu.capacity, gpu.state) >= 5)
 		list->gpus[list->ngpus++] = gpu;
 }
 
-static int add_member(struct share_list *list, const char *text)
+static int add_member(struct turns_list *list, const char *text)
 {
-	struct share_member member = {0}, *grown;
+	struct turns_member member = {0}, *grown;
 
 	if (sscanf(text, "%" SCNu32 " %d %u %15s", &member.number, &member.pid, &member.uid,
 		   member.state) != 4)
@@ -117,16 +117,16 @@ static int add_member(struct share_list *list, const char *text)
 	return 0;
 }
 
-static void add_need(struct share_member *member, const char *text)
+static void add_need(struct turns_member *member, const char *text)
 {
-	struct share_need need;
+	struct turns_need need;
 
-	if (member->nneeds < SHARE_GPUS &&
+	if (member->nneeds < GPUS_MAX &&
 	    sscanf(text, "%40s %" SCNu64 " %" SCNu64, need.uuid, &need.mapped, &need.total) == 3)
 		member->needs[member->nneeds++] = need;
 }
 
-static void describe(struct share_member *member, const char *key, const char *value)
+static void describe(struct turns_member *member, const char *key, const char *value)
 {
 	if (!strcmp(key, "id"))
 		format_copy(member->id, sizeof(member->id), value);
@@ -150,7 +150,7 @@ static void describe(struct share_member *member, const char *key, const char *v
 
 static int take_line(void *arg, char *line)
 {
-	struct share_list *list = arg;
+	struct turns_list *list = arg;
 	char *value = strchr(line, ' ');
 
 	if (!value)
@@ -167,8 +167,8 @@ static int take_line(void *arg, char *line)
 	return 0;
 }
 
-static const struct share_member *awaited(const struct share_list *list,
-					  const struct share_member *member)
+static const struct turns_member *awaited(const struct turns_list *list,
+					  const struct turns_member *member)
 {
 	for (int i = 0; i < list->nmembers; i++)
 		if (list->members[i].number == member->waits_for)
@@ -176,7 +176,7 @@ static const struct share_member *awaited(const struct share_list *list,
 	return NULL;
 }
 
-static uint64_t sum_of(const struct share_member *member, bool total)
+static uint64_t sum_of(const struct turns_member *member, bool total)
 {
 	uint64_t sum = 0;
 
@@ -221,9 +221,9 @@ static void user_name(uid_t uid, char *cell)
 		snprintf(cell, CELL_SIZE, "%u", uid);
 }
 
-static void fill_row(struct row *row, const struct share_list *list, const struct share_member *m)
+static void fill_row(struct row *row, const struct turns_list *list, const struct turns_member *m)
 {
-	const struct share_member *other = awaited(list, m);
+	const struct turns_member *other = awaited(list, m);
 
 	for (int i = 0; i < COLUMNS; i++)
 		strcpy(row->cell[i], "-");
@@ -250,7 +250,7 @@ static void fill_row(struct row *row, const struct share_list *list, const struc
 		format_copy(row->cell[COMMAND], CELL_SIZE, m->command);
 }
 
-static int print_members(const struct share_list *list)
+static int print_members(const struct turns_list *list)
 {
 	static const struct row head = {{"ID", "NAME", "PID", "USER", "CLASS", "WEIGHT", "STATE",
 					 "ON GPU", "NEEDS", "WAITS", "FOR", "TURN LEFT", "TURNS",
@@ -278,7 +278,7 @@ static int print_members(const struct share_list *list)
 	return EXIT_DONE;
 }
 
-static void print_gpu(const struct share_gpu *gpu)
+static void print_gpu(const struct turns_gpu *gpu)
 {
 	char capacity[FORMAT_SIZE], total[FORMAT_SIZE], others[FORMAT_SIZE];
 
@@ -293,7 +293,7 @@ static void print_gpu(const struct share_gpu *gpu)
 		printf("%s: NVML does not know it, so nobody takes turns there\n", gpu->uuid);
 }
 
-static void print_unfit(const struct share_member *m)
+static void print_unfit(const struct turns_member *m)
 {
 	char needs[FORMAT_SIZE], there[FORMAT_SIZE];
 
@@ -314,7 +314,7 @@ static json_t *ms_or_null(double ms)
 	return ms > 0 ? output_ms(ms) : json_null();
 }
 
-static json_t *unfit_json(const struct share_unfit *unfit)
+static json_t *unfit_json(const struct turns_unfit *unfit)
 {
 	if (!unfit->needs)
 		return json_null();
@@ -322,9 +322,9 @@ static json_t *unfit_json(const struct share_unfit *unfit)
 			 "there", (json_int_t)unfit->there);
 }
 
-static json_t *member_json(const struct share_list *list, const struct share_member *m)
+static json_t *member_json(const struct turns_list *list, const struct turns_member *m)
 {
-	const struct share_member *other = awaited(list, m);
+	const struct turns_member *other = awaited(list, m);
 	json_t *needs = json_array();
 	char user[CELL_SIZE];
 
@@ -343,13 +343,13 @@ static json_t *member_json(const struct share_list *list, const struct share_mem
 		"turns", (int)m->turns);
 }
 
-static int print_json(const struct share_list *list)
+static int print_json(const struct turns_list *list)
 {
 	json_t *gpus = json_array(), *members = json_array(), *root;
 	int ret;
 
 	for (int i = 0; i < list->ngpus; i++) {
-		const struct share_gpu *gpu = &list->gpus[i];
+		const struct turns_gpu *gpu = &list->gpus[i];
 
 		json_array_append_new(gpus,
 				      json_pack("{s:s, s:I, s:I, s:I, s:I, s:s}", "uuid", gpu->uuid,
@@ -367,7 +367,7 @@ static int print_json(const struct share_list *list)
 	return ret;
 }
 
-static int print_all(const struct share_list *list, bool json)
+static int print_all(const struct turns_list *list, bool json)
 {
 	if (json)
 		return print_json(list);
@@ -379,17 +379,17 @@ static int print_all(const struct share_list *list, bool json)
 	return print_members(list);
 }
 
-int cmd_share(int argc, char **argv)
+int cmd_turns(int argc, char **argv)
 {
-	struct share_list list = {0};
+	struct turns_list list = {0};
 	char where[PATH_MAX] = "";
 	bool json = false;
-	int code = json_option(argc, argv, "share", help_share, &json), err;
+	int code = json_option(argc, argv, "turns", help_turns, &json), err;
 
 	if (code >= 0)
 		return code;
 	if (optind < argc)
-		return share_order(argc, argv, json);
+		return turns_order(argc, argv, json);
 	err = cudawd_ask("list", CUDAWD_MS, take_line, &list, where);
 	code = err ? cudawd_explain(err, where) : print_all(&list, json);
 	free(list.members);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARE_IDLE_H
-#define CUDAW_SHARE_IDLE_H
+#ifndef CUDAW_TURNS_IDLE_H
+#define CUDAW_TURNS_IDLE_H
 /*
  * Whether the job makes no calls: the lines "idle" and "busy" of protocol.h. The gate notices
  * whether a call comes (gate_watch()). If none has come for long enough, and none is inside, the job
@@ -12,15 +12,15 @@
 struct client;
 
 /* From now on a job is idle after @ms without calls. */
-void share_idle_set(unsigned int ms);
+void turn_idle_set(unsigned int ms);
 
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */
-void share_idle_look(const struct client *c, bool watched);
+void turn_idle_look(const struct client *c, bool watched);
 
 /* The daemon counts the job as busy, by another line than "busy". */
-void share_idle_forget(void);
+void turn_idle_forget(void);
 
 /* Nobody is to be told any more. */
-void share_idle_stop(void);
+void turn_idle_stop(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/control/share_idle.h"
+#include "checkpoint/control/turns_idle.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/gate/gate.h"
@@ -21,7 +21,7 @@ static struct {
 
 static bool told; /* the daemon counts the job as idle */
 
-void share_idle_set(unsigned int ms)
+void turn_idle_set(unsigned int ms)
 {
 	idle.limit_ms = ms;
 	idle.probe_ms = ms;
@@ -36,12 +36,12 @@ static void stop(void)
 	idle.limit_ms = limit_ms;
 }
 
-void share_idle_forget(void)
+void turn_idle_forget(void)
 {
 	told = false;
 }
 
-void share_idle_stop(void)
+void turn_idle_stop(void)
 {
 	told = false;
 	stop();
@@ -78,7 +78,7 @@ static void end_probe(const struct client *c)
 		idle.probe_ms += PROBE_MAX_MS;
 }
 
-void share_idle_look(const struct client *c, bool watched)
+void turn_idle_look(const struct client *c, bool watched)
 {
 	double now = clock_ms();
 
@@ -95,7 +95,7 @@ void share_idle_look(const struct client *c, bool watched)
 		/* After something else, like a pause, it is not idle before it says so again. */
 		if (!idle.since_ms || !gate_is_unused()) {
 			server_say(c, "busy");
-			share_idle_stop();
+			turn_idle_stop();
 		}
 		return;
 	}

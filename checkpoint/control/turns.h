@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARE_H
-#define CUDAW_SHARE_H
+#ifndef CUDAW_CONTROL_TURNS_H
+#define CUDAW_CONTROL_TURNS_H
 /*
  * The job's side of cudawd, which lets jobs take turns on a GPU (conf_file_daemon(), protocol.h). When the
  * process first has GPU memory, or finds none, it connects to the daemon and introduces itself. The
@@ -16,38 +16,38 @@
  * because processes that the daemon does not know wait for its kernels or use its memory, leaves for
  * some seconds.
  *
- * Only the control thread calls it, except share_init() and share_after_fork().
+ * Only the control thread calls it, except turn_init() and turn_after_fork().
  */
 #include <stdbool.h>
 
 struct client;
 
 /* Before the control thread begins. @wake is wake_up(). */
-void share_init(void (*wake)(void));
-void share_after_fork(void);
+void turn_init(void (*wake)(void));
+void turn_after_fork(void);
 
 /* True if @c is the connection to the daemon. */
-bool share_is_daemon(const struct client *c);
+bool turn_is_daemon(const struct client *c);
 
 /* Why the job takes no turns though it is to; empty: it does, or has not tried yet. */
-const char *share_why_not(void);
+const char *turn_why_not(void);
 
 /* Who has the memory that the job waits for, as the daemon says: "8234 (second)"; empty: not known. */
-const char *share_behind(void);
+const char *turn_behind(void);
 
 /* Why the job gets no turn now: "needs 60.0 GiB, and at most 50.0 GiB are there"; empty: it may get one. */
-const char *share_unfit(void);
+const char *turn_unfit(void);
 
 /* A line of the daemon. False: it is a request, as of other clients. */
-bool share_take_line(const char *line);
+bool turn_take_line(const char *line);
 
 /* The program handles SIGTERM: it is to get its turn before others, if it has none. */
-void share_ends(void);
+void turn_ends(void);
 
 /* After the lines and events of this turn of the control thread: say what is new. */
-void share_look(void);
+void turn_look(void);
 
 /* How long to sleep at most when nothing happens; -1: no limit. */
-int share_patience_ms(void);
+int turn_patience_ms(void);
 
 #endif

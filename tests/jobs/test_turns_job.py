@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The job's side of cudawd (CUDAW_SHARE), with a stand-in for the daemon."""
+"""The job's side of cudawd (CUDAW_TURNS), with a stand-in for the daemon."""
 import contextlib
 import os
 import resource
@@ -12,7 +12,7 @@ from simlib import MIB, SCRATCH, TSAN, kept_descriptors, skipped, unsanitized
 from gpulib import BUILD, PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
 from harness import until
 from lease import EVERYTHING, Lease
-from sharelib import IDLE_MS, Daemon, Member, member
+from daemonlib import IDLE_MS, Daemon, Member, member
 
 SIZE_MIB = 48
 MEETINGS_S = 5      # of the processes of a job that could not come to rest alone
@@ -32,8 +32,8 @@ def finish(job):
 
 
 def introduction():
-    job, lease = counting(name="train", CUDAW_SHARE_CLASS="interactive", CUDAW_SHARE_WEIGHT="3")
-    equal(lease.introduction[0], "share 1", "the first line")
+    job, lease = counting(name="train", CUDAW_TURNS_CLASS="interactive", CUDAW_TURNS_WEIGHT="3")
+    equal(lease.introduction[0], "turns 1", "the first line")
     for word, value in (("name", "train"), ("pid", str(job.pid)), ("class", "interactive"),
                         ("weight", "3"), ("state", "running"), ("id", job.status()["id"])):
         equal(lease.said(word), value, f"the value of {word}")
@@ -212,7 +212,7 @@ def growth_that_is_the_first_need():
 def without_a_daemon():
     """No allocation waits: not with no daemon, nor with one that does not welcome the job."""
     for daemon in (None, Daemon()):
-        job = Job("orders", env={"CUDAW_SHARE": "user"})
+        job = Job("orders", env={"CUDAW_TURNS": "user"})
         job.process.stdin.write("alloc 4\n")
         job.wait_line("alloc: ok")
         silent = daemon.joined() if daemon else None
@@ -233,7 +233,7 @@ def without_a_daemon():
 
 def unless_it_is_asked_to():
     daemon = Daemon()
-    for env in ({}, {"CUDAW_SHARE": "off"}):
+    for env in ({}, {"CUDAW_TURNS": "off"}):
         job = Job("counter", "--steps", 1000000, "--step-ms", 2, env=env)
         job.wait_steps(3)
         time.sleep(0.3)
@@ -247,7 +247,7 @@ def refused():
     daemon = Daemon()
     for answer, again in (("invalid version 1 is not known", False), ("busy too many jobs", True)):
         job = Job("counter", "--steps", 1000000, "--step-ms", 2,
-                  env={"CUDAW_SHARE": daemon.path, "CUDAW_LOG": "warn"})
+                  env={"CUDAW_TURNS": daemon.path, "CUDAW_LOG": "warn"})
         first = daemon.joined()
         first.send(f"end {answer}")
         while line := first.lines.readline():
@@ -281,7 +281,7 @@ def the_daemon_of_another_user():
     try:
         equal(os.read(done, 1), b".", "what the other user says when it listens")
         job = Job("counter", "--steps", 1000000, "--step-ms", 2,
-                  env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
+                  env={"CUDAW_TURNS": path, "CUDAW_LOG": "warn"})
         job.until(lambda: "another user" in job.stderr(), 10, "the warning")
         connection = daemon.socket.accept()[0]
         equal(connection.recv(100), b"", "what it tells the other user")
@@ -445,7 +445,7 @@ def no_descriptor_is_left():
     """The job runs as without the daemon, and joins when it has a descriptor."""
     path = os.path.join(SCRATCH, "later.sock")
     job = Job("counter", "--steps", 1000000, "--step-ms", 2,
-              env={"CUDAW_SHARE": path, "CUDAW_LOG": "warn"})
+              env={"CUDAW_TURNS": path, "CUDAW_LOG": "warn"})
     job.wait_steps(3)
     until(lambda: job.status()["no_turns"] == f"no daemon ({path}): No such file or directory", 5,
           "ps says why it takes no turns")
@@ -460,7 +460,7 @@ def no_descriptor_is_left():
     lease = daemon.member()
     check(lease.take(EVERYTHING) > 0, "nothing was freed")
     lease.fill()
-    equal(job.stderr().count("share: "), 1, "the warnings")
+    equal(job.stderr().count("turns: "), 1, "the warnings")
     finish(job)
     daemon.end()
 
@@ -469,7 +469,7 @@ def another_client_has_the_lease():
     """The daemon would not hear of what it does."""
     path = os.path.join(SCRATCH, "late.sock")
     job = Job("counter", "--mib", 8, "--allocs", 4, "--verify", 1, "--steps", 1000000, "--step-ms", 2,
-              env={"CUDAW_SHARE": path})
+              env={"CUDAW_TURNS": path})
     job.wait_steps(3)
     other = Lease(job)
     other.take(EVERYTHING)
@@ -502,7 +502,7 @@ def a_fork_beside_its_connection():
         pass
     daemon = Daemon()
     job = Job("counter", "--steps", 1000000, "--step-ms", 2,
-              env={"CUDAW_SHARE": "user", "TEST_FORKS": alive,
+              env={"CUDAW_TURNS": "user", "TEST_FORKS": alive,
                    "LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "forks.so")})
     first = Member(daemon.socket.accept()[0])
     equal(first.lines.readline(), "", "what the job says on a connection that a child has")
@@ -716,7 +716,7 @@ def a_process_that_others_wait_for():
     """It leaves, and comes back at the same moments as the others, who may not have joined."""
     daemon = Daemon()
     job = Job("peers", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10,
-              env={"CUDAW_SHARE": daemon.path})
+              env={"CUDAW_TURNS": daemon.path})
     ranks = [daemon.member() for _ in range(2)]
     job.wait_steps(5)
 

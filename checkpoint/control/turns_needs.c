@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/control/share_needs.h"
+#include "checkpoint/control/turns_needs.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/engine/engine.h"
@@ -47,7 +47,7 @@ static void say(const struct client *c, bool all, const size_t *missing)
 	}
 }
 
-void share_needs_say(const struct client *c, bool all)
+void turn_needs_say(const struct client *c, bool all)
 {
 	size_t missing[GPU_MAX];
 
@@ -60,10 +60,10 @@ void share_needs_say(const struct client *c, bool all)
 	say(c, all, missing);
 }
 
-void share_needs_introduce(const struct client *c)
+void turn_needs_introduce(const struct client *c)
 {
 	if (moves())
 		say(c, true, NULL);
 	else
-		share_needs_say(c, true);
+		turn_needs_say(c, true);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of bench_share.py about jobs that take turns under cudawd. Each measures what one job does
+"""The parts of bench_turns.py about jobs that take turns under cudawd. Each measures what one job does
 alone in the same run, and has every job verify its memory.
 
   turns        two trainings of 80 GiB, a run for each quantum: of serial, which is 1 if a turn costs nothing
@@ -82,7 +82,7 @@ def measured(seconds):
 
 
 def members():
-    return {row["pid"]: row for row in json.loads(cudaw_ok("share", "--json"))["members"]}
+    return {row["pid"]: row for row in json.loads(cudaw_ok("turns", "--json"))["members"]}
 
 
 def handover_ms():
@@ -201,7 +201,7 @@ class Turns:
             env.update(LD_LIBRARY_PATH=libraries, TEST_NVML_FILE=os.environ["CUDAW_SIM_SHARED"])
             options = (*options, "--margin", "1M")
         self.daemon = ends_with_us(subprocess.Popen([CUDAWD, "--linger", "600", *options], env=env))
-        until(lambda: cudaw("share").returncode == 0, 10, "cudawd answers")
+        until(lambda: cudaw("turns").returncode == 0, 10, "cudawd answers")
 
     def end_daemon(self):
         if self.daemon:
@@ -209,9 +209,9 @@ class Turns:
             self.daemon.wait()
         self.daemon = None
 
-    def started(self, name, source, weight=1, kind="batch", mode="run", share="user"):
-        env = {"CUDAW_RELEASE": "memory", "CUDAW_SHARE": share, "CUDAW_SHARE_CLASS": kind,
-               "CUDAW_SHARE_WEIGHT": str(weight)}
+    def started(self, name, source, weight=1, kind="batch", mode="run", turns="user"):
+        env = {"CUDAW_RELEASE": "memory", "CUDAW_TURNS": turns, "CUDAW_TURNS_CLASS": kind,
+               "CUDAW_TURNS_WEIGHT": str(weight)}
         return Timed(*source, name=name, mode=mode, env=env)
 
     def counter(self, gib, *more):
@@ -363,7 +363,7 @@ class Turns:
     def pair_rate(self, kind):
         """Steps per second that two jobs make together."""
         jobs = [self.started(name, self.counter(60), mode="native" if kind == "native" else "run",
-                             share="user" if kind == "cudawd" else "off") for name in ("first", "second")]
+                             turns="user" if kind == "cudawd" else "off") for name in ("first", "second")]
         for job in jobs:
             job.wait_steps(5, timeout=120)
         window = measured(self.args.alone_seconds)
@@ -386,8 +386,8 @@ class Turns:
 
     def race(self, source):
         kinds = (("native", "off"), ("run", "off"), ("run", "user"))
-        racers = [Racer(source, mode, {"CUDAW_SHARE": share, "CUDAW_RELEASE": "memory"})
-                  for mode, share in kinds]
+        racers = [Racer(source, mode, {"CUDAW_TURNS": turns, "CUDAW_RELEASE": "memory"})
+                  for mode, turns in kinds]
         for racer in racers:
             racer.ready()
         until(members, 10, "one has joined")

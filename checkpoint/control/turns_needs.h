@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARE_NEEDS_H
-#define CUDAW_SHARE_NEEDS_H
+#ifndef CUDAW_TURNS_NEEDS_H
+#define CUDAW_TURNS_NEEDS_H
 /* How much GPU memory the job has, and needs to run: the lines "need" of protocol.h. */
 #include <stdbool.h>
 
@@ -10,12 +10,12 @@ struct client;
  * Tell @c about each GPU with memory of the job. Unless @all, only what has changed. While memory
  * moves nothing is said: the lines of the yield or fill say it. Control thread.
  */
-void share_needs_say(const struct client *c, bool all);
+void turn_needs_say(const struct client *c, bool all);
 
 /*
  * The same in the introduction to a daemon: while memory moves, because the job has lost the one before
  * and takes its memory back by itself, it still needs what it has told that one. Control thread.
  */
-void share_needs_introduce(const struct client *c);
+void turn_needs_introduce(const struct client *c);
 
 #endif

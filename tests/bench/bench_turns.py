@@ -9,7 +9,7 @@ Parts:
   beside    the same beside a third process that computes: how many steps it makes meanwhile
   handover  two jobs that do not fit together: the time from the moment at which the GPU has done the
             work of the one to that at which the other runs, and how long the work took beside it
-  turns, interactive, fairness, fit, alone: jobs that take turns under cudawd (share_turns.py)
+  turns, interactive, fairness, fit, alone: jobs that take turns under cudawd (turns_two.py)
 
 Each part prints its figures as a line of JSON, too.
 
@@ -28,7 +28,7 @@ import gpulib
 from gpulib import Failure, Job, Skip, check, hog, idle_gpu_used, job_command
 from harness import ends_with_us
 from lease import EVERYTHING, Lease
-import share_turns
+import turns_two
 
 MIB, GIB = 1 << 20, 1 << 30
 PART_MIB = (64, 256, 1024)
@@ -225,7 +225,7 @@ class Steps:
 
 def run_parts(bench, args):
     exchanges = {"probe": bench.probe, "beside": bench.beside, "handover": bench.handover}
-    turns = share_turns.Turns(bench, args)
+    turns = turns_two.Turns(bench, args)
     parts = {**exchanges, "turns": turns.turns, "interactive": turns.interactive,
              "fairness": turns.fairness, "fit": turns.fit, "alone": turns.alone_step}
     idle_gpu_used()
@@ -245,7 +245,7 @@ def main():
     parser.add_argument("--exchange-gib", type=float, default=22, help="of the native processes (22)")
     parser.add_argument("--turns", type=int, default=8, help="hand-overs (8)")
     parser.add_argument("--rest", type=float, default=1, help="seconds between them (1)")
-    share_turns.add_options(parser)
+    turns_two.add_options(parser)
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
     need("bench/bench_copy", "programs/counter", "programs/exchange")

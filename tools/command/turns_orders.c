@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/command/share_orders.h"
+#include "tools/command/turns_orders.h"
 #include "tools/command/tools.h"
 
 #include "common/nvml.h"
@@ -26,7 +26,7 @@ static int add_words(char *request, size_t size, int argc, char **argv)
 	for (int i = optind + 1; i < argc; i++) {
 		len += snprintf(request + len, size - len, " %s", argv[i]);
 		if (len >= size || !*argv[i] || strpbrk(argv[i], " \n")) {
-			complain("share set: expected KEY=VALUE, found '%s'", argv[i]);
+			complain("turns set: expected KEY=VALUE, found '%s'", argv[i]);
 			return EXIT_USAGE;
 		}
 	}
@@ -48,7 +48,7 @@ static int add_gpu(char *request, size_t size, const char *word)
 	if (*word < '0' || *word > '9' || *end || number > 1000) {
 		complain("'%s': expected the number of a GPU in nvidia-smi, or a UUID (GPU-...)",
 			 word);
-		return usage_error("share");
+		return usage_error("turns");
 	}
 	if (nvml_device_uuid(number, uuid)) {
 		complain("%s: NVML (libnvidia-ml.so.1) is missing or has no GPU of this number",
@@ -104,7 +104,7 @@ static int give(const char *order, const char *request, bool json)
 	return code;
 }
 
-int share_order(int argc, char **argv, bool json)
+int turns_order(int argc, char **argv, bool json)
 {
 	const char *order = argv[optind];
 	char request[PROTOCOL_LINE];
@@ -114,13 +114,13 @@ int share_order(int argc, char **argv, bool json)
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
 		known |= !strcmp(order, orders[i]);
 	if (!known) {
-		complain("share: expected set, drain, undrain or nothing, found '%s'", order);
-		return usage_error("share");
+		complain("turns: expected set, drain, undrain or nothing, found '%s'", order);
+		return usage_error("turns");
 	}
 	if (!strcmp(order, "set") ? argc - optind < 2 : argc - optind != 2) {
-		complain("share %s: expected %s", order,
+		complain("turns %s: expected %s", order,
 			 !strcmp(order, "set") ? "KEY=VALUE" : "a GPU");
-		return usage_error("share");
+		return usage_error("turns");
 	}
 	snprintf(request, sizeof(request), "%s", order);
 	if (!strcmp(order, "set"))

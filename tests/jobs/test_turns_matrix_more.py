@@ -83,9 +83,9 @@ LONG = (*OPTIONS, "--quantum", "60", "--idle", "60", "--silence", "10")
 @contextlib.contextmanager
 def short_silence():
     """For as long as somebody is stopped: others may seem silent who get no processor for so long."""
-    cudaw_ok("share", "set", "silence=0.8")
+    cudaw_ok("turns", "set", "silence=0.8")
     yield
-    cudaw_ok("share", "set", "silence=10")
+    cudaw_ok("turns", "set", "silence=10")
 
 
 class Growing:
