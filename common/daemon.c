@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int check_peer(int fd, const char **why)
+static int check_daemon(int fd, const char **why)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
@@ -35,7 +35,7 @@ static int connect_path(const char *path, const char **why)
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd >= 0 && !connect(fd, (struct sockaddr *)&addr, sizeof(addr))) {
-		err = check_peer(fd, why);
+		err = check_daemon(fd, why);
 		if (!err)
 			return fd;
 	} else {

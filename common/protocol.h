@@ -59,8 +59,8 @@
  * N is the number of calls that a step let in, if this line ends a step. A drained job moves only
  * by orders. A stuck job reports "held drained" when it drains. Before such a line comes
  *
- *	peers ID:SIZE:COUNT[s]...	the communicators in which this process has launched
- *				kernels that wait for other processes (checkpoint/ledger/peers.h),
+ *	comms ID:SIZE:COUNT[s]...	the communicators in which this process has launched
+ *				kernels that wait for other processes (checkpoint/ledger/ranks.h),
  *				in the order of their first launches: how many ranks each has (0:
  *				not known), and how many launches there were; s: of kernels that not
  *				all ranks launch, which count by themselves. No line: none is known
@@ -73,12 +73,12 @@
  *	reach NUMBER ID:COUNT...	let all calls in until each of these communicators has had
  *				so many launches; then hold again, and answer with "held drained 0
  *				NUMBER" or "held stuck 0 NUMBER". Later "held" lines repeat the
- *				number. Meanwhile a line "peers" comes every now and then, and at
+ *				number. Meanwhile a line "comms" comes every now and then, and at
  *				once if a count goes beyond COUNT. A later "reach" takes the place of
  *				this one, and has the only answer; a "step" ends it, with one answer
- *				to both. For jobs that have sent "peers"
+ *				to both. For jobs that have sent "comms"
  *	beside PID		the process PID, as the client sees it, uses a GPU of this process,
- *				and has sent "peers", too: a pause that would release the whole GPU
+ *				and has sent "comms", too: a pause that would release the whole GPU
  *				ends with "end unsupported" (checkpoint/release/unsupported.h)
  *	commit			go on as a pause
  *	abort			run on; the answer ends with "end busy"
@@ -150,7 +150,7 @@
  * on all GPUs of the process together.
  *
  * With "hold" the job comes to rest as for "hold", and runs on as for "regain", together with
- * others: it sends "held" and "peers", and takes the orders step, reach and commit; a yield also
+ * others: it sends "held" and "comms", and takes the orders step, reach and commit; a yield also
  * takes abort, which ends it with "end busy". A fill sends "held drained 0" alone, and again if it was called
  * off, for a trim, say, and has its memory back once more. A yield with "hold" takes all memory, and frees it
  * when the processes that share memory have all saved theirs. Orders that come after the "end" are ignored.

@@ -155,7 +155,7 @@ static const struct {
 	int type;
 } kinds[] = {
 	[RUNDIR_CONTROL] = {RUNDIR_SUFFIX, SOCK_STREAM},
-	[RUNDIR_PEER] = {RUNDIR_PEER_SUFFIX, SOCK_SEQPACKET},
+	[RUNDIR_SHARING] = {RUNDIR_SHARING_SUFFIX, SOCK_SEQPACKET},
 };
 
 static void socket_name(enum rundir_socket kind, pid_t pid, char *name, size_t size)
@@ -211,17 +211,17 @@ static int bind_socket(enum rundir_socket kind, int fd, int dir, const char *pat
 {
 	struct sockaddr_un addr = bound_address(kind, dir, path);
 	char name[32];
-	int peer;
+	int other;
 
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
 		return 0;
 	if (errno != EADDRINUSE)
 		return -errno;
 
-	peer = rundir_connect(kind, dir, getpid());
-	if (peer != -ECONNREFUSED && peer != -ENOENT) {
-		if (peer >= 0)
-			close(peer);
+	other = rundir_connect(kind, dir, getpid());
+	if (other != -ECONNREFUSED && other != -ENOENT) {
+		if (other >= 0)
+			close(other);
 		return -EADDRINUSE;
 	}
 	socket_name(kind, getpid(), name, sizeof(name));

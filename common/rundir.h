@@ -7,7 +7,7 @@
  *
  *	CUDAW_RUNTIME_DIR, or /tmp/cudaw-UID	mode 0700, owned by the user, not a symbolic link
  *	    PID.sock				mode 0600, one for each process that uses CUDA
- *	    PID.peer				mode 0600, one for each process that shares GPU memory
+ *	    PID.sharing				mode 0600, one for each process that shares GPU memory
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    PID.driver				mode 0600; see tools/process/record.h
  *	    host-memory.lock			mode 0600, empty; see claims.h
@@ -30,7 +30,7 @@
 #define RUNDIR_TMP         "/tmp"
 #define RUNDIR_PREFIX      "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
 #define RUNDIR_SUFFIX      ".sock"
-#define RUNDIR_PEER_SUFFIX ".peer"
+#define RUNDIR_SHARING_SUFFIX ".sharing"
 #define RUNDIR_CLAIMS      "host-memory.lock"
 #define RUNDIR_ID_SIZE     7           /* a job id with its terminating zero */
 #define RUNDIR_ANYONE      ((uid_t)-1) /* for a reader that is root */
@@ -70,10 +70,10 @@ int rundir_find_home(struct rundir_home *home, const char **why);
 void rundir_see_home(struct rundir_home *home);
 
 /*
- * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_PEER: PID.peer, for other
- * processes that share GPU memory (checkpoint/sharing/peer.h), which keeps messages apart.
+ * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_SHARING: PID.sharing, for other
+ * processes that share GPU memory (checkpoint/sharing/sharers.h), which keeps messages apart.
  */
-enum rundir_socket { RUNDIR_CONTROL, RUNDIR_PEER };
+enum rundir_socket { RUNDIR_CONTROL, RUNDIR_SHARING };
 
 /*
  * Make the calling process's socket in @home, with the directory, and listen. Returns the descriptor

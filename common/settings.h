@@ -100,7 +100,7 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "      \
 	  "reads and writes over the bus. So the job can be paused with CUDAW_RELEASE=all. "         \
 	  "driver: the driver moves managed memory between the host and the GPU.")                   \
-	X(PEER_KERNELS, "CUDAW_PEER_KERNELS", A_TEXT, NO_WORDS, "none", NULL, READ_BY_JOBS,          \
+	X(RANK_KERNELS, "CUDAW_RANK_KERNELS", A_TEXT, NO_WORDS, "none", NULL, READ_BY_JOBS,          \
 	  "Parts of the names of kernels that wait for kernels of other processes of the job, "      \
 	  "separated by commas. Those of NCCL and other well-known libraries are known. With them "  \
 	  "the processes come to rest faster.")                                                      \

@@ -5,7 +5,7 @@
  * Shared by the files behind vmem.h: the regions, and the state.
  *
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
- *	regions.c	regions: mapped, idle, cached, joined	peers.c		access of other devices
+ *	regions.c	regions: mapped, idle, cached, joined	access.c	access of other devices
  *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
  *	shared.c	allocations that other processes may have
  *
@@ -67,7 +67,7 @@ struct device {
 	bool probed;
 	struct mapping_caps caps;
 	uint64_t users;   /* other devices that may access the memory of this one, as bits */
-	uint64_t copiers; /* those of them that may because of copies; under the lock of peers.c */
+	uint64_t copiers; /* those of them that may because of copies; under the lock of access.c */
 	struct vmem_stats stats;
 	size_t slabs;         /* bytes of all slabs */
 	struct region *cache; /* idle regions that are mapped, oldest first */

@@ -169,8 +169,8 @@ void vmem_release_context(CUcontext ctx);
  * the one has peer access to a context of the other. The end of either context revokes it. On
  * failure the access is as before. Doing either twice is no error.
  */
-CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev);
-CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner);
+CUresult vmem_access_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev);
+CUresult vmem_access_disable(CUcontext ctx, CUcontext owner);
 
 /*
  * Allow copies that run on @dev access to all memory of @owner_dev, later allocations included, for

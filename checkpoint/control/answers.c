@@ -6,7 +6,7 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
 #include "common/gpu.h"
@@ -224,32 +224,32 @@ void answers_filled(void)
 			server_say(c, "filled");
 }
 
-/* The value of "peers" (protocol.h); "" if there are none. */
-static void write_peers(char *text, size_t size)
+/* The value of "comms" (protocol.h); "" if there are none. */
+static void write_comms(char *text, size_t size)
 {
-	struct peers_comm list[PEERS_COMMS];
-	size_t n = peers_list(list), len = 0;
+	struct ranks_comm list[RANKS_COMMS];
+	size_t n = ranks_list(list), len = 0;
 
 	*text = '\0';
 	for (size_t i = 0; i < n && len < size; i++)
 		len += snprintf(text + len, size - len, "%s%u:%u:%llu%s", i ? " " : "", list[i].id,
 				list[i].size, (unsigned long long)list[i].made.count,
-				list[i].made.kind == PEERS_SOME ? "s" : "");
+				list[i].made.kind == RANKS_SOME ? "s" : "");
 }
 
 void answers_report(const struct hold_report *report, enum operation op)
 {
 	bool lease = control_is_part(op);
-	char peers[PEERS_COMMS * 44], number[16] = "";
+	char comms[RANKS_COMMS * 44], number[16] = "";
 
-	write_peers(peers, sizeof(peers));
+	write_comms(comms, sizeof(comms));
 	if (report->reached)
 		snprintf(number, sizeof(number), " %u", report->reached);
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (!(c->holds || c->follows) || (c->waits == WAITS_LEASE) != lease)
 			continue;
-		if (*peers && op != OP_FILL)
-			server_say(c, "peers %s", peers);
+		if (*comms && op != OP_FILL)
+			server_say(c, "comms %s", comms);
 		if (!report->runs && op == OP_FILL)
 			server_say(c, "filled");
 		if (!report->runs)

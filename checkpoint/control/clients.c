@@ -9,7 +9,7 @@
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/turns.h"
 #include "checkpoint/engine/engine.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "common/ownfd.h"
 #include "common/protocol.h"
 #include "common/text.h"
@@ -222,7 +222,7 @@ static void take_order(struct client *c, const char *line)
 		return;
 	}
 	if (order.beside) {
-		peers_share_gpu(order.beside);
+		ranks_share_gpu(order.beside);
 		return;
 	}
 	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,

@@ -5,7 +5,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/forks.h"
@@ -199,7 +199,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	e->progress = (struct engine_progress){
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
 	if (op == OP_PAUSE)
-		peers_share_gpu(0);
+		ranks_share_gpu(0);
 	/* A resume reports to clients that come during it and hold other processes, too. */
 	if (options->hold || op == OP_RESUME) {
 		hold_init(&now.hold, wake);

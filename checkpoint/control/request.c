@@ -212,9 +212,9 @@ static bool parse_reach(struct hold_order *order, const char *text)
 	if (sscanf(text, "%9u%n", &order->reach, &len) != 1)
 		return false;
 	for (text += len; *text; text += len) {
-		struct peers_target *target = &order->targets[order->ntargets];
+		struct ranks_target *target = &order->targets[order->ntargets];
 
-		if (order->ntargets == PEERS_COMMS ||
+		if (order->ntargets == RANKS_COMMS ||
 		    sscanf(text, " %9u:%18llu%n", &target->id, &count, &len) != 2)
 			return false;
 		target->count = count;

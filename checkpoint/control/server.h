@@ -85,7 +85,7 @@ bool server_is_lost(void);
 bool server_reopen(void);
 
 /*
- * A connection that this process has made, to a peer that was checked, as one more client. It waits
+ * A connection that this process has made, to a process that was checked, as one more client. It waits
  * as WAITS_LEASE, and keeps its slot until it disconnects, or does not read what it is sent. NULL:
  * no slot is free; then @fd is closed.
  */

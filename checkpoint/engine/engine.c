@@ -5,7 +5,7 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/host/hostpool.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "checkpoint/ledger/queries.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often a resume that waits for its peers looks for a cancellation. */
-#define PEERS_LOOK_MS 20
+/* How often a resume that waits for the other ranks looks for a cancellation. */
+#define RANKS_LOOK_MS 20
 
 void engine_set_moves(const struct engine_moves *told)
 {
@@ -104,8 +104,8 @@ static int check_alone(struct engine_op *op)
 
 	if (!op->alone)
 		return 0;
-	peers_read(op->drv, &engine.saved.contexts, true);
-	ranks = peers_outside();
+	ranks_read(op->drv, &engine.saved.contexts, true);
+	ranks = ranks_outside();
 	if (!ranks)
 		return 0;
 	return engine_fail(
@@ -424,7 +424,7 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map)
 }
 
 /* Wait until the other processes of the job have their memory too. False: give up. */
-static bool wait_for_peers(struct engine_op *op, double deadline_ms)
+static bool wait_for_ranks(struct engine_op *op, double deadline_ms)
 {
 	struct hold *hold = op->progress.hold;
 	const struct hold_report ready = {.drained = true};
@@ -435,12 +435,12 @@ static bool wait_for_peers(struct engine_op *op, double deadline_ms)
 	/* A resume that nobody holds has its order from the beginning. */
 	hold_take_order(hold, 0, &order);
 	if (!order.commit || op->progress.pact)
-		engine_set_phase(op, "peers", 0);
+		engine_set_phase(op, "ranks", 0);
 	hold_say(hold, &ready);
 	if (op->progress.pact)
 		return engine_goes_with_others(op, deadline_ms);
 	while (!order.commit) {
-		hold_take_order(hold, PEERS_LOOK_MS, &order);
+		hold_take_order(hold, RANKS_LOOK_MS, &order);
 		if (!order.commit && engine_is_cancelled(op))
 			return false;
 	}
@@ -474,7 +474,7 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 	struct engine_result *result = &op->result;
 	CUresult error;
 
-	if (wait_for_peers(op, deadline_ms)) {
+	if (wait_for_ranks(op, deadline_ms)) {
 		if (engine_meet_whole(op, deadline_ms)) {
 			step_back(op, in, was_released);
 			return -1;

@@ -6,7 +6,7 @@
  *
  * A pause does, in this order:
  *	drain	wait for open stream captures, close the gate, wait for calls inside it, until the
- *		GPU has done all submitted work, and until the GPUs of the peers have (quiet.h);
+ *		GPU has done all submitted work, and until the GPUs of the other ranks have (quiet.h);
  *		then call leaving() of struct engine_moves
  *	copy	find host memory and disk space, copy all carried memory there
  *	unmap	unmap it, which gives it back
@@ -19,9 +19,9 @@
  * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
  * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
  * for host memory before that. If it fails for another reason, the data stays where it is, and the
- * resume can be tried again. A resume that is held (hold.h) lets the program run when its peers have
+ * resume can be tried again. A resume that is held (hold.h) lets the program run when the other ranks have
  * their memory too, and gives the memory back if they do not get theirs. One with a pact takes none before
- * there is room for all of its peers (pact.h).
+ * there is room for all ranks (pact.h).
  *
  * A yield takes a part of the memory, and a fill brings it back as room is granted; in between the
  * job does not run. Such a job can be paused and resumed as any other.
@@ -54,7 +54,7 @@ struct engine_progress {
 	bool waiting;      /* a resume waits for GPU memory, or for host memory */
 	bool settled;      /* a pause is done, and only its snapshot is still being written */
 	bool cancel;       /* set by others: give up if that is still possible */
-	struct hold *hold; /* set before it begins: where it waits for its peers; or NULL */
+	struct hold *hold; /* set before it begins: where it waits for the other ranks; or NULL */
 	struct pact *pact; /* the same, of a resume together with other processes of the job */
 	/* Set before a resume begins. Called when all is restored, before the program runs on. */
 	void (*ready)(void);

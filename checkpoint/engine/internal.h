@@ -151,7 +151,7 @@ int engine_regain(struct engine_op *op, double deadline_ms, bool map);
  */
 int engine_take_memory(struct engine_op *op, double deadline_ms);
 /*
- * All memory has its contents again: let the program run, once its peers and those that share memory
+ * All memory has its contents again: let the program run, once the other ranks and those that share memory
  * with it have theirs. If they do not get it until @deadline_ms, the regions from @in on are taken
  * back, and the context if it @was_released.
  */

@@ -56,20 +56,20 @@ int engine_check_host_memory(struct engine_result *result)
 int engine_check_shared(struct engine_op *op, struct engine_result *result)
 {
 	char id[RUNDIR_ID_SIZE], jobs[SHARING_JOBS];
-	size_t peers = op->alone || op->order ? sharing_peers(&op->progress.cancel, jobs) : 0;
+	size_t sharers = op->alone || op->order ? sharing_sharers(&op->progress.cancel, jobs) : 0;
 
-	if (!peers)
+	if (!sharers)
 		return op->order ? engine_check_host_memory(result) : 0;
 	if (op->order)
 		return engine_fail(result, END_UNSUPPORTED,
 				   "%zu other process%s GPU memory with this one, which no "
 				   "snapshot has yet",
-				   peers, peers == 1 ? " shares" : "es share");
+				   sharers, sharers == 1 ? " shares" : "es share");
 	return engine_fail(
 		result, END_UNSUPPORTED,
 		"this process alone is asked to stop, and %zu other process%s GPU memory "
 		"with it; the job runs on; 'cudaw pause %s%s' pauses all of them",
-		peers, peers == 1 ? " shares" : "es share", engine_job_name(id), jobs);
+		sharers, sharers == 1 ? " shares" : "es share", engine_job_name(id), jobs);
 }
 
 int engine_meet_at_rest(struct engine_op *op, double deadline_ms)

@@ -10,7 +10,7 @@
  * process that goes beyond a target, and every now and then one that is on its way. In a resume the
  * report is that the memory is back, and the order is to commit.
  */
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ struct hold_order {
 	unsigned int step;  /* let this many calls in; 0: none */
 	bool commit;        /* go on */
 	unsigned int reach; /* the number of the order to reach the targets; 0: there is none */
-	struct peers_target targets[PEERS_COMMS];
+	struct ranks_target targets[RANKS_COMMS];
 	size_t ntargets;
 };
 

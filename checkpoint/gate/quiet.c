@@ -2,7 +2,7 @@
 #include "checkpoint/gate/quiet.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/host_work.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "common/ascii.h"
 #include "common/clock.h"
 
@@ -126,19 +126,19 @@ static int drain(struct quiet *q, void (*close)(void), double until_ms)
 
 /*
  * Let up to @calls calls in, each when the GPU is done with the last one. So if the process gets
- * stuck, it is in the last call. A launch of PEERS_SOME is the last one, too: the next may be for
+ * stuck, it is in the last call. A launch of RANKS_SOME is the last one, too: the next may be for
  * another process. Returns how many entered; *@ret is drain()'s result.
  */
 static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
 {
 	unsigned int came = 0;
 
-	peers_paired();
+	ranks_paired();
 	do {
 		if (!gate_admit(1, clock_ms() + STEP_MS, q->cancel))
 			break;
 		*ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
-	} while (++came < calls && !*ret && !peers_paired());
+	} while (++came < calls && !*ret && !ranks_paired());
 	return came;
 }
 
@@ -164,16 +164,16 @@ static int reach(struct quiet *q, struct hold_order *order)
 	do {
 		if (next.reach) {
 			*order = next;
-			peers_aim(order->targets, order->ntargets);
+			ranks_aim(order->targets, order->ntargets);
 			gate_open();
 		}
 		if (cancelled(q) || is_late(q, true))
 			return give_up(q);
-		if (peers_passed() || clock_ms() > news_ms) {
+		if (ranks_passed() || clock_ms() > news_ms) {
 			hold_say(q->hold, &runs);
 			news_ms = clock_ms() + NEWS_MS;
 		}
-	} while (!peers_arrived() && (!hold_take_order(q->hold, LOOK_MS, &next) || next.reach));
+	} while (!ranks_arrived() && (!hold_take_order(q->hold, LOOK_MS, &next) || next.reach));
 	order->step = next.step;
 	order->commit = next.commit;
 	return drain(q, gate_hold, clock_ms() + STUCK_MS);
@@ -191,7 +191,7 @@ static int hold_until_commit(struct quiet *q)
 			return ret;
 		report.drained = !ret;
 		if (!ret)
-			peers_read(q->drv, q->contexts, !known);
+			ranks_read(q->drv, q->contexts, !known);
 		known |= !ret;
 		hold_say(q->hold, &report);
 		report.came = 0;
@@ -213,7 +213,7 @@ static int hold_until_commit(struct quiet *q)
 		if (order.commit)
 			return 0;
 		if (order.step) {
-			peers_let_go();
+			ranks_let_go();
 			report.came = step(q, order.step, &ret);
 		}
 	}
@@ -287,7 +287,7 @@ int quiet_enter(struct quiet *q)
 {
 	int ret = enter(q);
 
-	peers_let_go();
+	ranks_let_go();
 	if (ret)
 		gate_open();
 	return ret;

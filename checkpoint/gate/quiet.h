@@ -3,7 +3,7 @@
 #define CUDAW_QUIET_H
 /*
  * Bringing this process to rest: no stream capture open, the gate closed, no call inside it, the
- * GPU idle. The process does so alone, or is held (hold.h) until its peers are at rest too.
+ * GPU idle. The process does so alone, or is held (hold.h) until the other ranks are at rest too.
  *
  * Alone: work of the GPU may wait for a thread of the program that waits at the gate
  * (checkpoint/ledger/host_work.h). While a host function runs, single calls are let in, each when the GPU has

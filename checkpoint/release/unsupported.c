@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "vmem/driver.h"
 
 #include <errno.h>
@@ -43,13 +43,13 @@ static const struct {
 static int check_contexts(const struct cuda_driver *drv, enum release_choice choice, char *text,
 			  size_t size)
 {
-	if (!peers_sharing_gpu() || !release_wanted(drv, choice))
+	if (!ranks_sharing_gpu() || !release_wanted(drv, choice))
 		return 0;
 	snprintf(text, size,
 		 "kernels of this process and of process %d wait for other processes, and both use "
 		 "the same GPU: after a full release the driver fails them (error 719); "
 		 "'cudaw pause --release memory' leaves the CUDA contexts on the GPU",
-		 peers_sharing_gpu());
+		 ranks_sharing_gpu());
 	return -ENOTSUP;
 }
 

@@ -15,7 +15,7 @@
  * [H200, driver 580.159.04: tests/programs/memory_kinds.c, vmm_host].
  *
  * Nor can the contexts of processes that share a GPU if their kernels wait for those of other
- * processes (peers.h). In a context which the driver has restored it cannot interrupt a kernel: as
+ * processes (ranks.h). In a context which the driver has restored it cannot interrupt a kernel: as
  * soon as another context of the GPU has work, a kernel that runs for more than about 5 s ends with
  * error 719 (Xid 109), and two that wait for each other always do [H200, driver 580.159.04:
  * tests/programs/restored_probe.c].

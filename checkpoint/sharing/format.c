@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format 
 _Static_assert(sizeof(struct sharing_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct sharing_process) == 20, "the format of answers");
 _Static_assert(sizeof((struct sharing_answer){0}.job) >= RUNDIR_ID_SIZE, "the format of answers");
-_Static_assert(offsetof(struct sharing_answer, peers) == 72, "the format of answers");
+_Static_assert(offsetof(struct sharing_answer, sharers) == 72, "the format of answers");
 
 int ticket_make(const struct object_name *name, struct beacon *beacon)
 {
@@ -99,7 +99,7 @@ void sharing_request_begin(struct sharing_request *request, enum sharing_kind ki
 
 void sharing_answer_begin(struct sharing_answer *answer)
 {
-	memset(answer, 0, offsetof(struct sharing_answer, peers));
+	memset(answer, 0, offsetof(struct sharing_answer, sharers));
 	answer->magic = ANSWER_MAGIC;
 	answer->version = VERSION;
 	answer->oldest = SHARING_NO_BUILD;
@@ -107,7 +107,7 @@ void sharing_answer_begin(struct sharing_answer *answer)
 
 size_t sharing_answer_size(const struct sharing_answer *answer)
 {
-	return offsetof(struct sharing_answer, peers) + answer->npeers * sizeof(answer->peers[0]);
+	return offsetof(struct sharing_answer, sharers) + answer->nsharers * sizeof(answer->sharers[0]);
 }
 
 int sharing_request_parse(const void *data, size_t size, struct sharing_request *request)
@@ -137,7 +137,7 @@ static bool is_job(const char *id)
 
 int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *answer)
 {
-	const size_t head = offsetof(struct sharing_answer, peers);
+	const size_t head = offsetof(struct sharing_answer, sharers);
 	struct sharing_answer a;
 
 	if (size < head)
@@ -148,11 +148,11 @@ int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *a
 	if (a.version != VERSION)
 		return -ENOTSUP;
 	if (a.result >= SHARING_RESULTS || a.stage >= SHARING_STAGES || a.vote >= SHARING_VOTES ||
-	    a.npeers > SHARING_PROCESSES || !is_job(a.job) || size != sharing_answer_size(&a))
+	    a.nsharers > SHARING_PROCESSES || !is_job(a.job) || size != sharing_answer_size(&a))
 		return -EBADMSG;
-	memcpy(a.peers, (const unsigned char *)data + head, size - head);
-	for (uint32_t i = 0; i < a.npeers; i++)
-		if (a.peers[i].pid <= 0)
+	memcpy(a.sharers, (const unsigned char *)data + head, size - head);
+	for (uint32_t i = 0; i < a.nsharers; i++)
+		if (a.sharers[i].pid <= 0)
 			return -EBADMSG;
 	memcpy(answer, &a, size);
 	return 0;

@@ -3,7 +3,7 @@
 #define CUDAW_SHARING_FORMAT_H
 /*
  * What processes that share GPU memory give each other: tickets, in place of the driver's exported
- * descriptors, legacy IPC handles, and the messages of their sockets (peer.h). All of it comes from
+ * descriptors, legacy IPC handles, and the messages of their sockets (sharers.h). All of it comes from
  * other processes, so it is checked here: sizes, magic numbers, versions and counts. Nothing in it is
  * a path, and a ticket only names memory: size and contents are what the exporter says when it is
  * asked. The size in a handle says how many pieces to ask for.
@@ -39,7 +39,7 @@
 
 /*
  * One process image of those that have had its pid. Of an instance 4 bytes are the ID of the thread that
- * answers (peer.h), and 12 are random.
+ * answers (sharers.h), and 12 are random.
  */
 struct sharing_process {
 	int32_t pid;
@@ -113,7 +113,7 @@ enum sharing_stage {
  */
 enum sharing_vote { SHARING_WAITS, SHARING_ON, SHARING_OFF, SHARING_VOTES };
 
-/* Sent up to the last of @npeers. Without imports @oldest is SHARING_NO_BUILD. */
+/* Sent up to the last of @nsharers. Without imports @oldest is SHARING_NO_BUILD. */
 #define SHARING_NO_BUILD UINT64_MAX
 struct sharing_answer {
 	uint64_t magic;
@@ -125,9 +125,9 @@ struct sharing_answer {
 	uint64_t size;   /* of the exported object */
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
 	uint32_t holds;  /* it has such imports, or is about to have */
-	uint32_t npeers;
+	uint32_t nsharers;
 	char job[8];                                 /* the ID of its job, a string */
-	struct sharing_process peers[SHARING_PROCESSES]; /* with which it shares memory directly */
+	struct sharing_process sharers[SHARING_PROCESSES]; /* with which it shares memory directly */
 };
 
 /* Fill in what is the same in all messages. */

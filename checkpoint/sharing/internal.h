@@ -10,13 +10,13 @@
 struct sharing_member {
 	struct sharing_process process;
 	uint64_t cycle;   /* of its pause in which this process takes part */
-	int error;        /* why it has no answer, as of peer_ask(); or 0 */
+	int error;        /* why it has no answer, as of sharers_ask(); or 0 */
 	bool lost;        /* it has ended with memory that this process has imported */
 	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
 	double silent_ms; /* clock_ms(): since when it could not be asked; or 0 */
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
-	struct sharing_answer answer; /* without the peers */
+	struct sharing_answer answer; /* without the sharers */
 };
 
 extern struct sharing {
@@ -40,18 +40,18 @@ bool sharing_lists(const struct sharing_process *list, size_t n, const struct sh
 struct sharing_process sharing_exporter(const struct object_name *name);
 
 /* The processes that share memory with this one directly, in @list; returns how many there are. */
-uint32_t sharing_list_peers(struct sharing_process list[SHARING_PROCESSES]);
+uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES]);
 
 #define SHARING_LISTEN_MS \
 	3000 /* for a process that lives and has lost its socket to listen again */
 
 /*
- * Ask the exporter for a descriptor. 0, or as peer_ask(); -EBUSY: a pause has the memory; -ENODATA: it
+ * Ask the exporter for a descriptor. 0, or as sharers_ask(); -EBUSY: a pause has the memory; -ENODATA: it
  * is freed; -EIO: the driver does not export it.
  */
 int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer *answer);
 
-/* True of an error of peer_ask() or sharing_fetch() if the process lives, and could not be asked. */
+/* True of an error of sharers_ask() or sharing_fetch() if the process lives, and could not be asked. */
 bool sharing_is_unreached(int error);
 
 /* What an error of sharing_fetch() says of the exporter, in words that follow its PID. */

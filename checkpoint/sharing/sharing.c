@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/sharing.h"
 #include "checkpoint/sharing/internal.h"
-#include "checkpoint/sharing/peer.h"
+#include "checkpoint/sharing/sharers.h"
 #include "common/beacon.h"
 #include "common/clock.h"
 #include "common/forks.h"
@@ -48,7 +48,7 @@ struct sharing_process sharing_exporter(const struct object_name *name)
 	return p;
 }
 
-uint32_t sharing_list_peers(struct sharing_process list[SHARING_PROCESSES])
+uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES])
 {
 	struct object_import import = {0};
 	uint32_t n;
@@ -60,7 +60,7 @@ uint32_t sharing_list_peers(struct sharing_process list[SHARING_PROCESSES])
 	while (objects_next_import(&import)) {
 		const struct sharing_process exporter = sharing_exporter(&import.name);
 
-		if (!peer_is_self(&exporter) && !import.pending)
+		if (!sharers_is_self(&exporter) && !import.pending)
 			list_add(list, &n, &exporter);
 	}
 	return n;
@@ -86,7 +86,7 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sh
 static void forget_ended(void)
 {
 	for (uint32_t i = 0; i < sharing.nimporters; i++)
-		if (peer_is_gone(&sharing.importers[i]))
+		if (sharers_is_gone(&sharing.importers[i]))
 			sharing.importers[i--] = sharing.importers[--sharing.nimporters];
 }
 
@@ -134,9 +134,9 @@ static enum sharing_result export_to(const struct sharing_process *to,
 /* Of memory of this process. */
 static struct object_name name_of(const unsigned char key[OBJECT_KEY])
 {
-	struct object_name name = {.pid = peer_self()->pid};
+	struct object_name name = {.pid = sharers_self()->pid};
 
-	memcpy(name.instance, peer_self()->instance, sizeof(name.instance));
+	memcpy(name.instance, sharers_self()->instance, sizeof(name.instance));
 	memcpy(name.key, key, sizeof(name.key));
 	return name;
 }
@@ -183,14 +183,14 @@ static void answer_request(const struct sharing_request *request, const struct s
 	else if (memcmp(request->key, none, sizeof(none)) && !objects_have_key(request->key))
 		answer->result = SHARING_UNKNOWN;
 	describe_imports(from->instance, answer);
-	answer->npeers = sharing_list_peers(answer->peers);
+	answer->nsharers = sharing_list_sharers(answer->sharers);
 }
 
 bool sharing_name(struct object_name *name)
 {
 	unsigned char key[OBJECT_KEY];
 
-	if (peer_start(answer_request, objects_put_kept) ||
+	if (sharers_start(answer_request, objects_put_kept) ||
 	    getrandom(key, sizeof(key), 0) != sizeof(key))
 		return false;
 	*name = name_of(key);
@@ -201,7 +201,7 @@ bool sharing_is_own(const struct object_name *name)
 {
 	const struct sharing_process exporter = sharing_exporter(name);
 
-	return peer_is_self(&exporter);
+	return sharers_is_self(&exporter);
 }
 
 CUresult sharing_export(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
@@ -234,7 +234,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer
 
 	sharing_request_begin(&request, SHARING_EXPORT);
 	memcpy(request.key, name->key, sizeof(request.key));
-	if (peer_is_self(&exporter)) {
+	if (sharers_is_self(&exporter)) {
 		size_t size = 0;
 
 		sharing_answer_begin(answer);
@@ -245,7 +245,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer
 		answer->size = size;
 		return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
 	}
-	error = peer_ask(&exporter, &request, answer, fd);
+	error = sharers_ask(&exporter, &request, answer, fd);
 	if (error)
 		return error;
 	switch ((enum sharing_result)answer->result) {
@@ -262,7 +262,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer
 
 CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
-	return peer_start(answer_request, objects_put_kept) ? CUDA_ERROR_OPERATING_SYSTEM
+	return sharers_start(answer_request, objects_put_kept) ? CUDA_ERROR_OPERATING_SYSTEM
 							    : objects_import_begin(name, handle);
 }
 
@@ -290,7 +290,7 @@ void sharing_why(const struct object_name *name, int error, char *text, size_t s
 	else if (error == -EIO)
 		snprintf(text, size, "cannot export it");
 	else
-		peer_why(&exporter, error, text, size);
+		sharers_why(&exporter, error, text, size);
 }
 
 CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)

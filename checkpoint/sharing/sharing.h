@@ -34,7 +34,7 @@
  *
  * A process that ends is not waited for. Memory that it exported is lost to the others if it was
  * paused; if it ends before, its importers leave that memory to the driver, which a pause with
- * CUDAW_RELEASE=all refuses by name. One that lives and cannot be reached (peer.h) still has the memory: no
+ * CUDAW_RELEASE=all refuses by name. One that lives and cannot be reached (sharers.h) still has the memory: no
  * other one comes to rest without it, or goes on.
  *
  * Locking: a lock for the tables, which is not held while others are asked, nor across a driver
@@ -92,7 +92,7 @@ struct sharing_wait {
  * by others. Asks them, until *@cancel becomes true. From then on until sharing_run() or
  * sharing_rebuilt() nothing is exported.
  */
-size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS]);
+size_t sharing_sharers(const bool *cancel, char jobs[SHARING_JOBS]);
 
 /* A pause begins. Before the gate closes. */
 void sharing_pause(void);

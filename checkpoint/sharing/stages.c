@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/sharing/internal.h"
-#include "checkpoint/sharing/peer.h"
+#include "checkpoint/sharing/sharers.h"
 #include "common/clock.h"
 #include "common/pact.h"
 #include "common/text.h"
@@ -51,7 +51,7 @@ static int ask_state(const struct sharing_process *process, enum sharing_kind ki
 	sharing_request_begin(&request, kind);
 	if (key)
 		memcpy(request.key, key, sizeof(request.key));
-	error = peer_ask(process, &request, answer, &fd);
+	error = sharers_ask(process, &request, answer, &fd);
 	if (fd >= 0)
 		close(fd);
 	return error;
@@ -79,7 +79,7 @@ static void ask_member(struct sharing_member *m, enum sharing_kind kind, struct 
 	else if (m->silent_ms <= 0)
 		m->silent_ms = clock_ms();
 	if (!error)
-		memcpy(&m->answer, answer, offsetof(struct sharing_answer, peers));
+		memcpy(&m->answer, answer, offsetof(struct sharing_answer, sharers));
 	if (error || !says_failed(m))
 		m->failed_ms = 0;
 	else if (!m->failed_ms)
@@ -102,7 +102,7 @@ static struct sharing_member *find_member(const struct sharing_process *process)
 static void add_members(const struct sharing_process *list, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (peer_is_self(&list[i]) || find_member(&list[i]) ||
+		if (sharers_is_self(&list[i]) || find_member(&list[i]) ||
 		    sharing.nmembers == SHARING_PROCESSES)
 			continue;
 		pthread_mutex_lock(&sharing.lock);
@@ -147,7 +147,7 @@ static bool gather(const bool *cancel)
 	bool settled = true;
 
 	drop_members();
-	add_members(list, sharing_list_peers(list));
+	add_members(list, sharing_list_sharers(list));
 	for (size_t i = 0; i < sharing.nmembers; i++) {
 		struct sharing_member *m = &sharing.members[i];
 
@@ -161,7 +161,7 @@ static bool gather(const bool *cancel)
 		if (m->error)
 			continue;
 		m->cycle = answer.cycle;
-		add_members(answer.peers, answer.npeers);
+		add_members(answer.sharers, answer.nsharers);
 	}
 	return settled;
 }
@@ -169,7 +169,7 @@ static bool gather(const bool *cancel)
 /* The ID of a member's job; NULL: it is this process's, or not known. */
 static const char *other_job(const struct sharing_member *m)
 {
-	return m && *m->answer.job && strcmp(m->answer.job, peer_job()) ? m->answer.job : NULL;
+	return m && *m->answer.job && strcmp(m->answer.job, sharers_job()) ? m->answer.job : NULL;
 }
 
 /* Those that have room. */
@@ -186,7 +186,7 @@ static void list_jobs(char jobs[SHARING_JOBS])
 	}
 }
 
-size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
+size_t sharing_sharers(const bool *cancel, char jobs[SHARING_JOBS])
 {
 	struct sharing_process list[SHARING_PROCESSES];
 
@@ -194,7 +194,7 @@ size_t sharing_peers(const bool *cancel, char jobs[SHARING_JOBS])
 	gather(cancel);
 	list_jobs(jobs);
 	drop_members();
-	return sharing_list_peers(list);
+	return sharing_list_sharers(list);
 }
 
 static void ask_all(enum sharing_kind kind)
@@ -255,7 +255,7 @@ static int fail(struct sharing_wait *w, int error, const struct sharing_member *
 	char unasked[SHARING_WHY], who[WHO];
 
 	if (m->error && !is_gone(m)) {
-		peer_why(&m->process, m->error, unasked, sizeof(unasked));
+		sharers_why(&m->process, m->error, unasked, sizeof(unasked));
 		why = unasked;
 	}
 	snprintf(w->text, sizeof(w->text), "%s, which shares memory with this one, %s",
@@ -294,7 +294,7 @@ static bool is_orphan(const struct object_name *name)
 	struct sharing_answer answer;
 	int error;
 
-	if (peer_is_self(&exporter))
+	if (sharers_is_self(&exporter))
 		return !objects_have_key(name->key);
 	m = find_member(&exporter);
 	if (m && m->error)

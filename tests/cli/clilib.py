@@ -64,8 +64,8 @@ class Directory:
     def socket(self, pid):
         return os.path.join(self.path, f"{pid}.sock")
 
-    def peer_socket(self, pid):
-        return os.path.join(self.path, f"{pid}.peer")
+    def sharing_socket(self, pid):
+        return os.path.join(self.path, f"{pid}.sharing")
 
 
 def live_pid(begin=None, user=None, **env):

@@ -64,7 +64,7 @@ def test_ranks_that_wait_for_others_hear_who_shares_their_gpu():
     directory = Directory()
 
     def peers(job, connection):
-        say(connection, "peers 1:2:5")
+        say(connection, "comms 1:2:5")
         say(connection, "held drained 0")
         obey(job, connection)
 
@@ -150,7 +150,7 @@ def test_a_failure_after_the_commit_does_not_wait_for_memory():
         ends = threading.Thread(target=back, args=(job, connection), daemon=True)
         ends.start()
         while ends.is_alive() and len(job.requests) < 4:
-            say(connection, "progress peers 0 0")
+            say(connection, "progress ranks 0 0")
             time.sleep(0.1)
         ends.join()
 

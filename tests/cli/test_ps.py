@@ -203,22 +203,22 @@ def test_dead_sockets_are_removed():
     dead, alive = dead_pid(), live_pid()
     for pid in (dead, alive):
         socket.socket(socket.AF_UNIX).bind(directory.socket(pid))
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind(directory.peer_socket(pid))
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind(directory.sharing_socket(pid))
     # A process of another PID namespace.
     elsewhere = dead_pid()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(directory.peer_socket(elsewhere))
+    listener.bind(directory.sharing_socket(elsewhere))
     listener.listen()
     equal(ps_json(), [])
     # Not those of a process that may be about to listen.
     equal(sorted(os.path.join(directory.path, name) for name in os.listdir(directory.path)),
-          sorted([directory.socket(alive), directory.peer_socket(alive),
-                  directory.peer_socket(elsewhere)]))
+          sorted([directory.socket(alive), directory.sharing_socket(alive),
+                  directory.sharing_socket(elsewhere)]))
 
 
 def test_other_files_are_left_alone():
     directory = Directory()
-    names = ["note.txt", "12x.sock", "-5.sock", ".sock", "99999999999999999999.sock", "-5.peer", "1"]
+    names = ["note.txt", "12x.sock", "-5.sock", ".sock", "99999999999999999999.sock", "-5.sharing", "1"]
     for name in names:
         with open(os.path.join(directory.path, name), "w", encoding="ascii"):
             pass

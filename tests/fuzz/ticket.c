@@ -23,13 +23,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		__builtin_trap();
 	if (sharing_answer_parse(data, size, &answer))
 		return 0;
-	if (answer.npeers > SHARING_PROCESSES || sharing_answer_size(&answer) != size)
+	if (answer.nsharers > SHARING_PROCESSES || sharing_answer_size(&answer) != size)
 		__builtin_trap();
 	if (strspn(answer.job, "0123456789abcdefABCDEF") != RUNDIR_ID_SIZE - 1 ||
 	    answer.job[RUNDIR_ID_SIZE - 1])
 		__builtin_trap();
-	for (uint32_t i = 0; i < answer.npeers; i++)
-		if (answer.peers[i].pid <= 0)
+	for (uint32_t i = 0; i < answer.nsharers; i++)
+		if (answer.sharers[i].pid <= 0)
 			__builtin_trap();
 	return 0;
 }

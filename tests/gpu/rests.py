@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """rests.py SHAPE RANKS COUNT [TRANSPORT]: a job of processes whose kernels wait for each other in communicators
 that cudaw knows is paused COUNT times. Half of the pauses come to rest within a step of the job
-and 50 ms, none times out, and every rank verifies its result. SHAPE is one of tests/programs/peers.c: all
+and 50 ms, none times out, and every rank verifies its result. SHAPE is one of tests/programs/rank_kernels.c: all
 ranks share a GPU, and contexts stay there (see ranks.py). Or it is ddp, fsdp or tensor: a
 training with PyTorch and NCCL, a GPU for each rank (or one for all: tests/programs/nccl_rank.py),
 whose losses are those of a native run. NCCL takes TRANSPORT then: host (the default), cumem or ipc.
@@ -28,7 +28,7 @@ SAYS = {"host": "SHM/", "cumem": "P2P/CUMEM", "ipc": "P2P/IPC"}     # NCCL, in i
 
 
 def states():
-    return [row["state"] for row in jobs().values() if row["name"] == "peers"]
+    return [row["state"] for row in jobs().values() if row["name"] == "rank_kernels"]
 
 
 def drain_ms(text):
@@ -50,10 +50,10 @@ def rest_often(job):
         # Before each pause: how much of a processor the job gets changes in between.
         steps.append(step_ms_of(job, 20))
         time.sleep(i % 7 * steps[-1] / 7000)
-        times.append(drain_ms(cudaw_ok("pause", "--release", "memory", "--json", "peers")))
+        times.append(drain_ms(cudaw_ok("pause", "--release", "memory", "--json", "rank_kernels")))
         soon += times[-1] < steps[-1] + LIMIT_MS
         equal(states(), ["paused"] * RANKS, "the states after cudaw pause")
-        cudaw_ok("resume", "peers")
+        cudaw_ok("resume", "rank_kernels")
     figure(f"step_{SHAPE}_{RANKS}", statistics.median(steps), "ms")
     figure(f"rest_{SHAPE}_{RANKS}_median", statistics.median(times), "ms")
     figure(f"rest_{SHAPE}_{RANKS}_most", max(times), "ms")
@@ -65,8 +65,8 @@ def rest_often(job):
 
 
 def ranks_come_to_rest():
-    job = Job("peers", "--ranks", RANKS, "--shape", SHAPES[SHAPE], "--steps", 100000000, "--step-ms",
-              STEP_MS, name="peers")
+    job = Job("rank_kernels", "--ranks", RANKS, "--shape", SHAPES[SHAPE], "--steps", 100000000, "--step-ms",
+              STEP_MS, name="rank_kernels")
     rest_often(job)
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
@@ -74,7 +74,7 @@ def ranks_come_to_rest():
 def training_comes_to_rest():
     log = scratch(0o700)
     native = Job(*TRAINING, mode="native").result(600)
-    job = Job(*TRAINING, name="peers",
+    job = Job(*TRAINING, name="rank_kernels",
               env={"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": os.path.join(log, "nccl.%p")})
     rest_often(job)
     same_lines(job.result(600), native, f"after {COUNT} pauses")

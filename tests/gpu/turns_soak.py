@@ -94,7 +94,7 @@ def many(rng):
     if rng.random() < 0.5:
         program = ["sharing", "--objects", 4, "--mib", 4, "--ballast", 30 * UNIT]
     else:
-        program = ["peers", "--shape", rng.choice((0, 1, 3)), "--ballast", 45 * UNIT]
+        program = ["rank_kernels", "--shape", rng.choice((0, 1, 3)), "--ballast", 45 * UNIT]
     return [*program, "--ranks", 2, "--step-ms", 2, "--steps", FOREVER], {}
 
 

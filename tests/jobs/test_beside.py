@@ -12,7 +12,7 @@ from snapshotjobs import ask
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
 
 LIBRARY = os.path.join(SCRATCH, "libnvcuvid.so.1")
-shutil.copy(os.path.join(BUILD, "tests", "preload", "peer.so"), LIBRARY)     # any library does
+shutil.copy(os.path.join(BUILD, "tests", "preload", "peercred.so"), LIBRARY)     # any library does
 
 
 def loaded(mode="run", **env):

@@ -260,7 +260,7 @@ def kernels_that_do_not_end():
 
 def one_process_of_several():
     """Other processes would wait for its kernels."""
-    job = Job("peers", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10)
+    job = Job("rank_kernels", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10)
     job.wait_steps(5)
     for rank in jobs().values():
         lease = Lease(SimpleNamespace(**rank))

@@ -426,14 +426,14 @@ def an_exporter_that_became_another_program_has_ended():
     job.wait_steps(job.steps() + 3)
 
 
-def peer_sockets(job):
-    return [os.path.join(RUNTIME_DIR, f"{pid}.peer") for pid in (job.pid, other_rank(job))]
+def sharing_sockets(job):
+    return [os.path.join(RUNTIME_DIR, f"{pid}.sharing") for pid in (job.pid, other_rank(job))]
 
 
 def sockets_that_somebody_removes_are_made_again():
     """Also those of a paused job, which could not be resumed without them."""
     job = started()
-    sockets = peer_sockets(job)
+    sockets = sharing_sockets(job)
     for verb in ("pause", "resume"):
         for path in sockets:
             os.unlink(path)
@@ -483,7 +483,7 @@ def one_in_its_exit_handlers_has_not_ended():
 def a_resume_that_cannot_reach_an_exporter_says_so():
     """Somebody has put something else where its socket was."""
     job = started("--ring", 1)
-    socket = peer_sockets(job)[1]
+    socket = sharing_sockets(job)[1]
     cudaw_ok("pause", "sharing")
     os.unlink(socket)
     os.mkdir(socket)
@@ -525,7 +525,7 @@ def without_a_directory(ipc):
 
 def sockets_are_removed():
     job = started()
-    sockets = {f"{row['pid']}.peer" for row in rows()}
+    sockets = {f"{row['pid']}.sharing" for row in rows()}
     equal(sockets & set(os.listdir(RUNTIME_DIR)), sockets, "the sockets of the ranks")
     check("every word right" in job.finish(), "not every rank verified its memory")
     equal(sockets & set(os.listdir(RUNTIME_DIR)), set(), "the sockets that are left")

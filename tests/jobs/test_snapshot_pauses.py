@@ -271,7 +271,7 @@ def a_job_keeps_its_directory_without_a_lock():
 
 def taken_for(job, *args):
     """Run the command; whoever listens is the job for it."""
-    env = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "peer.so"),
+    env = {"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "peercred.so"),
            "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_PEER": str(job.pid)}
     return subprocess.run([CUDAW, *args], env={**base_environment(), **env}, timeout=300, text=True,
                           capture_output=True, check=False)

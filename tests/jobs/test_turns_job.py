@@ -715,7 +715,7 @@ def a_process_image_has_no_daemon():
 def a_process_that_others_wait_for():
     """It leaves, and comes back at the same moments as the others, who may not have joined."""
     daemon = Daemon()
-    job = Job("peers", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10,
+    job = Job("rank_kernels", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10,
               env={"CUDAW_TURNS": daemon.path})
     ranks = [daemon.member() for _ in range(2)]
     job.wait_steps(5)

@@ -31,7 +31,7 @@ def sharing():
 
 
 def peers(shape=0):
-    return ranks("many", "peers", 2, "--shape", shape, "--ballast", 60)
+    return ranks("many", "rank_kernels", 2, "--shape", shape, "--ballast", 60)
 
 
 def goes_on(many):

@@ -151,7 +151,7 @@ static void run_all_reduce(const void *args)
 	*a->data = *a->data * 1664525u + sum + a->round;
 }
 
-/* The layout is in tests/programs/peers.c. The first parameter is not looked at. */
+/* The layout is in tests/programs/rank_kernels.c. The first parameter is not looked at. */
 struct peer_comm {
 	uint32_t rank, size;
 	uint32_t *arrived; /* of each rank: the rounds that it has come to */

@@ -243,19 +243,19 @@ static int check_library(struct outcome *o, bool dry_run)
 }
 
 /* Whether the driver's checkpoint would break another process: 0, or an exit code. */
-static int check_peer(struct outcome *o)
+static int check_sharer(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_PEER, o->pid, PEER_MS, &answer);
+	driver_ask(DRIVER_SHARER, o->pid, PEER_MS, &answer);
 	if (*answer.failure)
 		return driver_failed(o, &answer);
-	if (!answer.peer)
+	if (!answer.sharer)
 		return EXIT_DONE;
 	return failed(o, EXIT_UNSUPPORTED,
 		      "it may share GPU memory with process %d (%s), and the driver's checkpoint "
 		      "would break both; it runs on",
-		      answer.peer, answer.peer_how);
+		      answer.sharer, answer.sharer_how);
 }
 
 /*
@@ -315,7 +315,7 @@ static int pause_recorded(struct outcome *o, const struct record *record,
 		return code;
 	code = check_library(o, false);
 	if (!code)
-		code = check_peer(o);
+		code = check_sharer(o);
 	if (code)
 		return code;
 	record_prune(record);

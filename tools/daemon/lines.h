@@ -33,7 +33,7 @@
 	X(READY, "ready", "")        \
 	X(FILLED, "filled", "")      \
 	X(HELD, "held", "t")         \
-	X(PEERS, "peers", "t")       \
+	X(COMMS, "comms", "t")       \
 	X(END, "end", "t")           \
 	X(PROGRESS, "progress", "t") \
 	X(NOTE, "note", "t")         \

@@ -438,8 +438,8 @@ static bool take_report(struct member *m, const struct line *line, double now)
 		return true;
 	case LINE_HELD:
 		return take_held(m, line->text, now);
-	case LINE_PEERS:
-		return !parties_peers(parties, m->id, line->text, now);
+	case LINE_COMMS:
+		return !parties_comms(parties, m->id, line->text, now);
 	default:
 		return take_fact(m, line, now);
 	}

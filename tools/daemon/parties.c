@@ -401,13 +401,13 @@ int parties_held(struct parties *p, uint32_t id, const char *value, double now)
 	return rest_take_held(&party->rest, m->rank, value, (int64_t)now);
 }
 
-int parties_peers(struct parties *p, uint32_t id, const char *value, double now)
+int parties_comms(struct parties *p, uint32_t id, const char *value, double now)
 {
 	struct process *m = parties_find(p, id);
 
 	if (!m || !m->asked || m->party->committed || !m->party->rest.ranks)
 		return 0;
-	return rest_take_peers(&m->party->rest, m->rank, value, (int64_t)now);
+	return rest_take_comms(&m->party->rest, m->rank, value, (int64_t)now);
 }
 
 void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double now)

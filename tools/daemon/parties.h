@@ -81,7 +81,7 @@ void parties_give(struct parties *p, uint32_t id, double now);
 
 /* The value of a "held" or a "peers" line of a process. Returns 0 or -EBADMSG. */
 int parties_held(struct parties *p, uint32_t id, const char *value, double now);
-int parties_peers(struct parties *p, uint32_t id, const char *value, double now);
+int parties_comms(struct parties *p, uint32_t id, const char *value, double now);
 
 /* Call @give for each order that is to be carried out now. @give must not call parties_*(). */
 void parties_decide(struct parties *p, double now, void (*give)(const struct party_order *, void *),

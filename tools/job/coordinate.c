@@ -123,11 +123,11 @@ int coordinate_take(struct job *job, const char *value)
 	return rest_take_held(&party->rest, job->rank, value, clock_ms());
 }
 
-int coordinate_take_peers(struct job *job, const char *value)
+int coordinate_take_comms(struct job *job, const char *value)
 {
 	struct party *party = job->party;
 
-	return party ? rest_take_peers(&party->rest, job->rank, value, clock_ms()) : 0;
+	return party ? rest_take_comms(&party->rest, job->rank, value, clock_ms()) : 0;
 }
 
 static bool ended_with(const struct job *job, const char *end)
@@ -190,11 +190,11 @@ static bool share_gpu(const struct job *a, const struct job *b)
 static void tell_of_sharing(struct job **jobs, size_t n, const struct party *party)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (jobs[i]->party != party || !rest_has_peers(&party->rest, jobs[i]->rank))
+		if (jobs[i]->party != party || !rest_has_comms(&party->rest, jobs[i]->rank))
 			continue;
 		for (size_t k = 0; k < n; k++) {
 			if (k == i || jobs[k]->party != party ||
-			    !rest_has_peers(&party->rest, jobs[k]->rank) ||
+			    !rest_has_comms(&party->rest, jobs[k]->rank) ||
 			    !share_gpu(jobs[i], jobs[k]))
 				continue;
 			job_say(jobs[i], "beside %d", jobs[k]->pid);

@@ -117,12 +117,12 @@ static int connect_in(int dir, const struct job *job)
 }
 
 /* Processes of other PID namespaces, which may listen, are asked only if there is none here. */
-static void tidy_peer(int dir, pid_t pid)
+static void tidy_sharing(int dir, pid_t pid)
 {
-	int fd = has_ended(pid) ? rundir_connect(RUNDIR_PEER, dir, pid) : -ENOENT;
+	int fd = has_ended(pid) ? rundir_connect(RUNDIR_SHARING, dir, pid) : -ENOENT;
 
 	if (fd == -ECONNREFUSED)
-		remove_socket(dir, pid, RUNDIR_PEER_SUFFIX);
+		remove_socket(dir, pid, RUNDIR_SHARING_SUFFIX);
 	else if (fd >= 0)
 		close(fd);
 }
@@ -169,7 +169,7 @@ void job_unlink(const struct job *job)
 	if (dir < 0)
 		return;
 	remove_socket(dir, job->own_pid, RUNDIR_SUFFIX);
-	remove_socket(dir, job->own_pid, RUNDIR_PEER_SUFFIX);
+	remove_socket(dir, job->own_pid, RUNDIR_SHARING_SUFFIX);
 	close(dir);
 }
 
@@ -205,13 +205,13 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 		return -errno;
 	while (!err && turn < JOBS_IN_DIRECTORY && (entry = readdir(stream))) {
 		long pid = number_of(entry->d_name, RUNDIR_SUFFIX, INT_MAX);
-		long peer = number_of(entry->d_name, RUNDIR_PEER_SUFFIX, INT_MAX);
+		long sharer = number_of(entry->d_name, RUNDIR_SHARING_SUFFIX, INT_MAX);
 		struct job job = {
 			.own_pid = pid, .pid = pid, .directory = directory, .turn = turn, .fd = -1};
 		int fd = pid > 0 ? checked(&job, connect_in(dir, &job)) : -ENOENT;
 
-		if (peer > 0)
-			tidy_peer(dir, peer);
+		if (sharer > 0)
+			tidy_sharing(dir, sharer);
 		if (fd >= 0)
 			close(fd);
 		if (fd == -EAGAIN)

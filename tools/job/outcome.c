@@ -31,8 +31,8 @@ int outcome_line(struct job *job, const char *key, char *value)
 	}
 	if (!strcmp(key, "held"))
 		return coordinate_take(job, value);
-	if (!strcmp(key, "peers"))
-		return coordinate_take_peers(job, value);
+	if (!strcmp(key, "comms"))
+		return coordinate_take_comms(job, value);
 	if (!strcmp(key, "ready")) {
 		job->ready = true;
 		strcpy(job->status.state, "running");

@@ -42,7 +42,7 @@ static void find_places(const struct reach_rank *r, struct reach_comm *c)
 	}
 }
 
-int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_t now_ms)
+int reach_take_comms(struct reach *reach, size_t rank, const char *value, int64_t now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank], before = *r;
 	unsigned long long made;

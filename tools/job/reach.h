@@ -74,12 +74,12 @@ enum reach_verdict {
 /* @steps has as many ranks. */
 void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms);
 
-/* The value of a "peers" line of @rank. Returns 0 or -EBADMSG. */
-int reach_take_peers(struct reach *reach, size_t rank, const char *value, int64_t now_ms);
+/* The value of a "comms" line of @rank. Returns 0 or -EBADMSG. */
+int reach_take_comms(struct reach *reach, size_t rank, const char *value, int64_t now_ms);
 
 /*
  * A "held" line of @rank repeats @number. False: it was sent before the rank got its last order, and
- * says nothing. A rank has no communicators any more if no "peers" line came before its "held" line.
+ * says nothing. A rank has no communicators any more if no "comms" line came before its "held" line.
  */
 bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms);
 

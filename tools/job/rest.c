@@ -38,9 +38,9 @@ int rest_take_held(struct rest *rest, size_t rank, const char *value, int64_t no
 	return 0;
 }
 
-int rest_take_peers(struct rest *rest, size_t rank, const char *value, int64_t now_ms)
+int rest_take_comms(struct rest *rest, size_t rank, const char *value, int64_t now_ms)
 {
-	return reach_take_peers(&rest->reach, rank, value, now_ms);
+	return reach_take_comms(&rest->reach, rank, value, now_ms);
 }
 
 void rest_ask(struct rest *rest, size_t rank)
@@ -59,7 +59,7 @@ void rest_leave(struct rest *rest, size_t rank)
 	steps_leave(&rest->steps, rank);
 }
 
-bool rest_has_peers(const struct rest *rest, size_t rank)
+bool rest_has_comms(const struct rest *rest, size_t rank)
 {
 	return rest->reaching[rank].n > 0;
 }

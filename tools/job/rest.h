@@ -31,9 +31,9 @@ enum rest_verdict {
 int rest_init(struct rest *rest, size_t n, uint32_t seed, int64_t now_ms);
 void rest_fini(struct rest *rest);
 
-/* The value of a "held" or "peers" line of @rank. Returns 0 or -EBADMSG. */
+/* The value of a "held" or "comms" line of @rank. Returns 0 or -EBADMSG. */
 int rest_take_held(struct rest *rest, size_t rank, const char *value, int64_t now_ms);
-int rest_take_peers(struct rest *rest, size_t rank, const char *value, int64_t now_ms);
+int rest_take_comms(struct rest *rest, size_t rank, const char *value, int64_t now_ms);
 
 /* @rank is asked again. */
 void rest_ask(struct rest *rest, size_t rank);
@@ -45,7 +45,7 @@ bool rest_is_drained(const struct rest *rest, size_t rank);
 void rest_leave(struct rest *rest, size_t rank);
 
 /* True if @rank has named communicators. */
-bool rest_has_peers(const struct rest *rest, size_t rank);
+bool rest_has_comms(const struct rest *rest, size_t rank);
 
 /* What to do now. Call it every few milliseconds, and when a line has come. */
 enum rest_verdict rest_next(struct rest *rest, int64_t now_ms);

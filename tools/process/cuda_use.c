@@ -367,7 +367,7 @@ static bool is_connected(const struct far_ends *ends, pid_t pid)
 }
 
 /* Whether the process @other may share GPU memory with @pid, and how. */
-static bool is_peer(pid_t pid, pid_t other, const struct shared_files *files,
+static bool is_sharer(pid_t pid, pid_t other, const struct shared_files *files,
 		    const struct far_ends *ends, char *how, size_t size)
 {
 	const char *path;
@@ -387,9 +387,9 @@ static bool is_peer(pid_t pid, pid_t other, const struct shared_files *files,
 	return true;
 }
 
-pid_t cuda_use_peer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size)
+pid_t cuda_use_sharer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size)
 {
-	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), peer = 0;
+	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), sharer = 0;
 	enum cuda_use *use = calloc(CUDA_USE_PIDS, sizeof(*use));
 	size_t n = pids && use ? cuda_use_pids(pids, CUDA_USE_PIDS) : 0;
 	struct shared_files files = {0};
@@ -398,18 +398,18 @@ pid_t cuda_use_peer(const struct process *process, bool (*uses)(pid_t pid), char
 	cuda_use_all(pids, n, use);
 	shared_files_find(&files, process->pid);
 	far_ends_find(&ends, process->pid);
-	for (size_t i = 0; i < n && !peer; i++) {
+	for (size_t i = 0; i < n && !sharer; i++) {
 		/* A process that cannot be looked at may use CUDA. */
 		bool may = use[i] == CUDA_USE_NATIVE || use[i] == CUDA_USE_CUDAW ||
 			   use[i] == CUDA_USE_SLOW;
 
 		if (may && pids[i] != process->pid && pids[i] != getpid() &&
-		    is_peer(process->pid, pids[i], &files, &ends, how, size) && uses(pids[i]))
-			peer = pids[i];
+		    is_sharer(process->pid, pids[i], &files, &ends, how, size) && uses(pids[i]))
+			sharer = pids[i];
 	}
 	free(files.all);
 	free(ends.inodes);
 	free(pids);
 	free(use);
-	return peer;
+	return sharer;
 }

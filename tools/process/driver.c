@@ -294,13 +294,13 @@ static bool is_known(pid_t pid)
 	       (toupper((unsigned char)process.state) == 'T' || ask_state(pid) != DRIVER_UNKNOWN);
 }
 
-static void find_peer(struct driver_answer *answer, pid_t pid)
+static void find_sharer(struct driver_answer *answer, pid_t pid)
 {
 	struct process process;
 
 	if (process_find(pid, &process))
-		answer->peer = cuda_use_peer(&process, is_known, answer->peer_how,
-					     sizeof(answer->peer_how));
+		answer->sharer = cuda_use_sharer(&process, is_known, answer->sharer_how,
+					     sizeof(answer->sharer_how));
 }
 
 static void list(struct driver_answer *answer, const struct driver_work *work)
@@ -330,8 +330,8 @@ static void run(const struct driver_work *work)
 			list(answer, work);
 		else if (work->op == DRIVER_GPUS && init_seeing(answer, work->sight))
 			find_gpus(&answer->held);
-		else if (work->op == DRIVER_PEER)
-			find_peer(answer, work->pid);
+		else if (work->op == DRIVER_SHARER)
+			find_sharer(answer, work->pid);
 		else if (work->op == DRIVER_PAUSE)
 			take(answer, work);
 		else if (work->op == DRIVER_RESUME)

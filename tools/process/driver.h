@@ -33,7 +33,7 @@ struct driver_sight {
 enum driver_op {
 	DRIVER_ASK,    /* the state of @pid */
 	DRIVER_GPUS,   /* the GPUs that the driver shows, into held, without bytes */
-	DRIVER_PEER,   /* a process that may share GPU memory with @pid (cuda_use_peer()) */
+	DRIVER_SHARER,   /* a process that may share GPU memory with @pid (cuda_use_sharer()) */
 	DRIVER_LIST,   /* those of some processes that are not running: see driver_list() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
@@ -59,8 +59,8 @@ struct driver_answer {
 	enum driver_state state; /* at the end */
 	double ms;               /* of the checkpoint or restore, with the lock and unlock */
 	struct held held;
-	pid_t peer; /* 0: none */
-	char peer_how[256];
+	pid_t sharer; /* 0: none */
+	char sharer_how[256];
 	pid_t slow;  /* of a list: the first process that is left out, as looking takes too long */
 	int nlisted; /* grows while the child works */
 	struct driver_listed listed[DRIVER_LISTED];

@@ -24,12 +24,12 @@ MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
 AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM = (
-    "again", "synced", "across", "staged", "rests", "managed", "peer", "noted", "found", "room")
+    "again", "synced", "across", "staged", "rests", "managed", "rank", "noted", "found", "room")
 BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM)
 # Beside a class, with words of these lines alone.
 OWN_WORDS = (PEER, NOTED, FOUND, ROOM)
 HOOKS = ("bare", "hook", "wait_hook", "image", "translated")
-STAGES = ("check", "before", "after", "synced", "across", "peer", "noted", "found", "room")
+STAGES = ("check", "before", "after", "synced", "across", "rank", "noted", "found", "room")
 # What "across" adds for each parameter of these types.
 PLACES = {"CUstream": "across_stream", "CUcontext": "across_context"}
 
@@ -44,7 +44,7 @@ INCLUDES = '''\
 #include "wrapper/hooks/driver_memory.h"
 #include "wrapper/hooks/host_functions.h"
 #include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/peers.h"
+#include "wrapper/hooks/rank_kernels.h"
 #include "wrapper/hooks/pool_events.h"
 #include "wrapper/hooks/sync_memops.h"
 #include "wrapper/kernels/check.h"
@@ -64,9 +64,9 @@ Rule = collections.namedtuple("Rule", "pattern kind uses later")
 # cannot get that, the call staged is made.
 Mend = collections.namedtuple("Mend", "step again room across staged", defaults=([], None))
 # C of words, by stages: if an expression of synced is true, the function waits for the default stream;
-# if one of peer is false, the call is refused; noted are statements before the call, and found behind one
+# if one of rank is false, the call is refused; noted are statements before the call, and found behind one
 # that succeeded.
-Beside = collections.namedtuple("Beside", "synced peer noted found", defaults=((), (), (), ()))
+Beside = collections.namedtuple("Beside", "synced rank noted found", defaults=((), (), (), ()))
 # A word of driver.words: its parameters, and for each of STAGES a list of C.
 Word = collections.namedtuple("Word", "params stages")
 
@@ -354,8 +354,8 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
             "\tCUresult ret = CUDA_SUCCESS;" if checks else "\tCUresult ret;",
             *["\tbool waits;"] * bool(synced), "",
             *enter(gate, rest),
-            *[line for step in beside.peer
-              for line in [*wrap(1, f"if (peers_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
+            *[line for step in beside.rank
+              for line in [*wrap(1, f"if (rank_kernels_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
             *[line for step in beside.noted for line in wrap(1, step)],
             *["\tcopies_init(&copies);"] * copies,
             *["\tmemory_try_begins();"] * mend.again,

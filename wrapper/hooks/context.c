@@ -380,7 +380,7 @@ static CUresult peer_enabled(CUcontext peer)
 	if (!driver_table() || real.cuCtxGetCurrent(&ctx) || real.cuCtxGetDevice(&dev) ||
 	    device_of(peer, &owner))
 		return CUDA_SUCCESS;
-	result = vmem_peer_enable(green_owner(ctx), dev, green_owner(peer), owner);
+	result = vmem_access_enable(green_owner(ctx), dev, green_owner(peer), owner);
 	if (result)
 		real.cuCtxDisablePeerAccess(peer);
 	return result;
@@ -400,5 +400,5 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 	if (result || real.cuCtxGetCurrent(&ctx))
 		return result;
-	return vmem_peer_disable(green_owner(ctx), green_owner(peerContext));
+	return vmem_access_disable(green_owner(ctx), green_owner(peerContext));
 }

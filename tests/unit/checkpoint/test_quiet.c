@@ -243,10 +243,10 @@ static struct hold_report next_report(struct hold *hold)
 /* Before a call that waits for other processes. */
 static void launch(void)
 {
-	const struct peers_launch one = {.kind = PEERS_OTHER, .count = 1};
+	const struct ranks_launch one = {.kind = RANKS_OTHER, .count = 1};
 	int turn;
 
-	ck_assert(peers_try(&one, 1, &turn));
+	ck_assert(ranks_try(&one, 1, &turn));
 }
 
 /* A step of the training may take long. The counts that move show that it is not stuck. */

@@ -202,16 +202,16 @@ START_TEST(both_kinds_of_sockets_stand_side_by_side)
 
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	control = listen_now(RUNDIR_CONTROL);
-	peer = listen_now(RUNDIR_PEER);
+	peer = listen_now(RUNDIR_SHARING);
 	ck_assert_int_ge(control, 0);
 	ck_assert_int_ge(peer, 0);
-	client = rundir_connect(RUNDIR_PEER, dir, getpid());
+	client = rundir_connect(RUNDIR_SHARING, dir, getpid());
 	ck_assert_int_ge(client, 0);
 	ck_assert_int_eq(getsockopt(client, SOL_SOCKET, SO_TYPE, &type, &size), 0);
 	ck_assert_int_eq(type, SOCK_SEQPACKET);
 	ck_assert_int_ge(accept(peer, NULL, NULL), 0);
-	rundir_unlink(RUNDIR_PEER, &home);
-	ck_assert_int_eq(rundir_connect(RUNDIR_PEER, dir, getpid()), -ENOENT);
+	rundir_unlink(RUNDIR_SHARING, &home);
+	ck_assert_int_eq(rundir_connect(RUNDIR_SHARING, dir, getpid()), -ENOENT);
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 }
 END_TEST
@@ -222,20 +222,20 @@ START_TEST(a_lost_name_is_made_again_where_it_was)
 	int dir, first, second;
 
 	setenv("CUDAW_RUNTIME_DIR", in_base("own"), 1);
-	first = listen_now(RUNDIR_PEER);
+	first = listen_now(RUNDIR_SHARING);
 	ck_assert_int_ge(first, 0);
-	ck_assert(!rundir_is_unnamed(RUNDIR_PEER, &home));
+	ck_assert(!rundir_is_unnamed(RUNDIR_SHARING, &home));
 	ck_assert(rundir_is_unnamed(RUNDIR_CONTROL, &home));
 	unsetenv("CUDAW_RUNTIME_DIR");
-	rundir_unlink(RUNDIR_PEER, &home);
-	ck_assert(rundir_is_unnamed(RUNDIR_PEER, &home));
+	rundir_unlink(RUNDIR_SHARING, &home);
+	ck_assert(rundir_is_unnamed(RUNDIR_SHARING, &home));
 	ck_assert_int_eq(rmdir(home.path), 0);
-	ck_assert(rundir_is_unnamed(RUNDIR_PEER, &home));
-	second = rundir_listen(RUNDIR_PEER, &home, false);
+	ck_assert(rundir_is_unnamed(RUNDIR_SHARING, &home));
+	second = rundir_listen(RUNDIR_SHARING, &home, false);
 	ck_assert_int_ge(second, 0);
-	ck_assert(!rundir_is_unnamed(RUNDIR_PEER, &home));
+	ck_assert(!rundir_is_unnamed(RUNDIR_SHARING, &home));
 	dir = open(in_base("own"), O_RDONLY | O_DIRECTORY);
-	ck_assert_int_ge(rundir_connect(RUNDIR_PEER, dir, getpid()), 0);
+	ck_assert_int_ge(rundir_connect(RUNDIR_SHARING, dir, getpid()), 0);
 	ck_assert_int_ge(accept(second, NULL, NULL), 0);
 }
 END_TEST
@@ -280,7 +280,7 @@ START_TEST(another_user_makes_no_directory)
 	setenv("CUDAW_RUNTIME_DIR", in_base("own"), 1);
 	ck_assert_int_eq(rundir_find_home(&home, &why), 0);
 	home.user++;
-	ck_assert_int_eq(rundir_listen(RUNDIR_PEER, &home, false), -EPERM);
+	ck_assert_int_eq(rundir_listen(RUNDIR_SHARING, &home, false), -EPERM);
 	ck_assert_int_ne(stat(home.path, &st), 0);
 }
 END_TEST

@@ -27,7 +27,7 @@ static void set_up(size_t n)
 static void answer(size_t rank, const char *peers, bool drained, uint32_t number)
 {
 	if (peers)
-		ck_assert_int_eq(reach_take_peers(&m.reach, rank, peers, m.now), 0);
+		ck_assert_int_eq(reach_take_comms(&m.reach, rank, peers, m.now), 0);
 	if (reach_take_held(&m.reach, rank, number, m.now))
 		steps_take(&m.steps, rank, drained, 0, m.now);
 }
@@ -75,7 +75,7 @@ START_TEST(a_rank_that_passes_a_target_raises_it)
 	check_order(0, "reach 1 1:11 2:5");
 	check_order(1, "reach 1 1:11 2:5");
 	/* On its way to the 11th of the first, rank 0 needs two of the second. */
-	ck_assert_int_eq(reach_take_peers(&m.reach, 0, "1:2:10 2:2:7", m.now), 0);
+	ck_assert_int_eq(reach_take_comms(&m.reach, 0, "1:2:10 2:2:7", m.now), 0);
 	ck_assert_int_eq(after(1), REACH_GO);
 	ck_assert(m.reaching[0].ordered);
 	check_order(1, "reach 2 1:11 2:7");
@@ -165,7 +165,7 @@ START_TEST(a_target_that_is_not_met_is_given_up)
 	answer(1, "1:2:13", false, 0);
 	ck_assert_int_eq(after(1), REACH_GO);
 	ck_assert_int_eq(after(4000), REACH_WAIT);
-	ck_assert_int_eq(reach_take_peers(&m.reach, 0, "1:2:11", m.now), 0);
+	ck_assert_int_eq(reach_take_comms(&m.reach, 0, "1:2:11", m.now), 0);
 	ck_assert_int_eq(after(4000), REACH_WAIT);
 	ck_assert_int_eq(after(4000), REACH_OVER);
 	/* It is told to stop, and what it said before does not count as its answer. */
@@ -203,7 +203,7 @@ START_TEST(a_target_that_is_not_met_while_others_are_is_given_up)
 	ck_assert_int_eq(after(1), REACH_GO);
 	for (int i = 1; i < 100 && verdict != REACH_OVER; i++) {
 		snprintf(peers, sizeof(peers), "1:2:1 2:2:%d", 100 + 2 * i);
-		ck_assert_int_eq(reach_take_peers(&m.reach, 0, peers, m.now), 0);
+		ck_assert_int_eq(reach_take_comms(&m.reach, 0, peers, m.now), 0);
 		verdict = after(50);
 		snprintf(peers, sizeof(peers), "1:2:2 2:2:%d", 101 + 2 * i);
 		answer(1, peers, false, m.reaching[1].number);
@@ -244,7 +244,7 @@ static const char *const malformed[] = {"1", "1:2", "x:1:1", "1:1:1x", "1:2:3ss"
 START_TEST(a_line_that_is_malformed_is_refused)
 {
 	set_up(2);
-	ck_assert_int_eq(reach_take_peers(&m.reach, 0, malformed[_i], 0), -EBADMSG);
+	ck_assert_int_eq(reach_take_comms(&m.reach, 0, malformed[_i], 0), -EBADMSG);
 }
 END_TEST
 

@@ -10,7 +10,7 @@ static struct rest rest;
 static void answer(size_t rank, const char *peers, const char *held, int64_t now_ms)
 {
 	if (peers)
-		ck_assert_int_eq(rest_take_peers(&rest, rank, peers, now_ms), 0);
+		ck_assert_int_eq(rest_take_comms(&rest, rank, peers, now_ms), 0);
 	ck_assert_int_eq(rest_take_held(&rest, rank, held, now_ms), 0);
 }
 
@@ -38,10 +38,10 @@ static void give_targets_up(void)
 START_TEST(ranks_that_go_by_steps_have_peers)
 {
 	give_targets_up();
-	ck_assert(rest_has_peers(&rest, 0) && rest_has_peers(&rest, 1));
+	ck_assert(rest_has_comms(&rest, 0) && rest_has_comms(&rest, 1));
 	answer(1, "1:2:5001", "drained 0", 2);
 	ck_assert_int_eq(rest_next(&rest, 2), REST_READY);
-	ck_assert(rest_has_peers(&rest, 0) && rest_has_peers(&rest, 1));
+	ck_assert(rest_has_comms(&rest, 0) && rest_has_comms(&rest, 1));
 	rest_fini(&rest);
 }
 END_TEST
@@ -50,7 +50,7 @@ START_TEST(communicators_that_end_during_the_steps_are_no_peers)
 {
 	give_targets_up();
 	answer(1, NULL, "drained 0", 2);
-	ck_assert(rest_has_peers(&rest, 0) && !rest_has_peers(&rest, 1));
+	ck_assert(rest_has_comms(&rest, 0) && !rest_has_comms(&rest, 1));
 	rest_fini(&rest);
 }
 END_TEST

@@ -180,8 +180,8 @@ START_TEST(bad_arguments)
 	ck_assert_int_eq(vmem_alloc(CTX1, 64, 1, &ptr), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_alloc(CTX1, 0, SIZE_MAX, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_int_eq(vmem_alloc(CTX1, FAKE_NO_VMM, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
-	ck_assert_int_eq(vmem_peer_enable(CTX2, 64, CTX1, 0), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_peer_enable(CTX2, 1, CTX1, -1), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_access_enable(CTX2, 64, CTX1, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_access_enable(CTX2, 1, CTX1, -1), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_uint_eq(ptr, 42);
 	vmem_get_device_stats(64, &st);
 	ck_assert_uint_eq(st.mapped, 0);

@@ -112,7 +112,7 @@ START_TEST(a_resume_maps_neighbours_at_once)
 	pause_and_resume();
 	ck_assert_uint_le(fake.count[FAKE_CREATE] - calls, MANY * MB / RUN + 2);
 	check_stats(MANY * MB, MANY * MB, 0, MANY);
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
 	ck_assert_uint_eq(fake_users(many[500] - many[500] % RUN, RUN), 1 << 0 | 1 << 1);
 
 	/* What goes back only as a whole is not counted as spare. */

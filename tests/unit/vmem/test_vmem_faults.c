@@ -81,7 +81,7 @@ START_TEST(a_large_region_is_unmapped_in_part)
 	CUdeviceptr ptr = alloc(size), other = alloc(8 * MB);
 	struct vmem_region r[5];
 
-	OK(vmem_peer_enable(CTX3, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX3, 1, CTX1, 0));
 	ck_assert_uint_eq(vmem_regions(r, 5), 4);
 	for (int i = 0; i < 3; i++) {
 		ck_assert_uint_eq(r[i].start, ptr + i * VMEM_PIECE);
@@ -267,12 +267,12 @@ static void scenario(void)
 	STEP(vmem_alloc(CTX1, 0, 4 * KB, &a));
 	STEP(vmem_alloc(CTX1, 0, VMEM_PIECE + 36 * MB, &b));
 	STEP(vmem_alloc(CTX1, 0, 4 * VMEM_PIECE + MB, &c));
-	STEP(vmem_peer_enable(CTX2, 1, CTX1, 0));
+	STEP(vmem_access_enable(CTX2, 1, CTX1, 0));
 	STEP(vmem_region_unmap(b + VMEM_PIECE));
 	STEP(vmem_region_unmap(b));
 	STEP(vmem_region_map(b));
 	STEP(vmem_region_map(b + VMEM_PIECE));
-	STEP(vmem_peer_disable(CTX2, CTX1));
+	STEP(vmem_access_disable(CTX2, CTX1));
 	STEP(vmem_free(a));
 	STEP(vmem_free(b));
 	STEP(vmem_free(c));

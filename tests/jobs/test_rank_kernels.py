@@ -9,7 +9,7 @@ import time
 from simlib import SANITIZED, TSAN, errors_of_cudaw, shared
 from gpulib import PATIENCE, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, jobs, main, until
 
-# Of tests/programs/peers.c.
+# Of tests/programs/rank_kernels.c.
 DATA, PIPELINE = 0, 1
 UNSUPPORTED = 6     # the exit code of cudaw pause
 RESTS = 5 if SANITIZED else 20
@@ -20,19 +20,19 @@ SHAPES = (("data_parallel", 2), ("pipeline", 4), ("tensor_and_data", 4), ("graph
 
 
 def states():
-    return [row["state"] for row in jobs().values() if row["name"] == "peers"]
+    return [row["state"] for row in jobs().values() if row["name"] == "rank_kernels"]
 
 
 def started(shape, ranks, *options):
-    job = Job("peers", "--ranks", ranks, "--shape", shape, "--steps", 100000000, "--step-ms", 10, *options,
-              name="peers")
+    job = Job("rank_kernels", "--ranks", ranks, "--shape", shape, "--steps", 100000000, "--step-ms", 10, *options,
+              name="rank_kernels")
     job.until(lambda: len(states()) == ranks, 60, "all ranks use CUDA")
     job.wait_steps(5, timeout=60)
     return job
 
 
 def ranks_of_the_job():
-    return [pid for pid, row in jobs().items() if row["name"] == "peers"]
+    return [pid for pid, row in jobs().items() if row["name"] == "rank_kernels"]
 
 
 def a_signal_to_a_rank_with_peers_is_refused():
@@ -43,24 +43,24 @@ def a_signal_to_a_rank_with_peers_is_refused():
         until(lambda: len(errors_of_cudaw(job)) > said, 20, "it is refused")
         equal(states(), ["running"] * 3, "the states after a signal")
         line = errors_of_cudaw(job)[-1]
-        check(f"[{rank}]" in line and "(a communicator of " in line and "'cudaw pause peers'" in line,
+        check(f"[{rank}]" in line and "(a communicator of " in line and "'cudaw pause rank_kernels'" in line,
               f"it said {line!r}")
     equal(len(errors_of_cudaw(job)), 3, "lines on stderr")
-    cudaw_ok("pause", "--release", "memory", "peers")
+    cudaw_ok("pause", "--release", "memory", "rank_kernels")
     os.kill(ranks_of_the_job()[0], signal.SIGUSR1)
     time.sleep(0.2)
     equal(states(), ["paused"] * 3, "the states of paused ranks after a signal")
-    cudaw_ok("resume", "peers")
+    cudaw_ok("resume", "rank_kernels")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
 
 def refused(job, state):
     """A full release, since the ranks wait for each other on the same GPU."""
-    done = cudaw("pause", "--release", "all", "peers")
+    done = cudaw("pause", "--release", "all", "rank_kernels")
     equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
     ranks = sorted(ranks_of_the_job())
     for rank, other in zip(ranks, reversed(ranks)):
-        line = next((line for line in done.stderr.splitlines() if f" {rank} (peers): " in line), "")
+        line = next((line for line in done.stderr.splitlines() if f" {rank} (rank_kernels): " in line), "")
         check(f"process {other} wait for other processes" in line and "--release memory" in line,
               f"cudaw pause says {done.stderr!r}")
     equal(states(), [state] * 2, "the states after it")
@@ -69,9 +69,9 @@ def refused(job, state):
 def contexts_of_ranks_that_share_a_gpu_are_not_released():
     job = started(DATA, 2)
     refused(job, "running")
-    cudaw_ok("pause", "--release", "memory", "peers")
+    cudaw_ok("pause", "--release", "memory", "rank_kernels")
     refused(job, "paused")
-    cudaw_ok("resume", "peers")
+    cudaw_ok("resume", "rank_kernels")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
 
@@ -79,7 +79,7 @@ def a_signal_to_a_process_alone_pauses_it():
     job = started(DATA, 1)
     os.kill(ranks_of_the_job()[0], signal.SIGUSR1)
     until(lambda: states() == ["paused"], 20, "it is paused")
-    cudaw_ok("resume", "peers")
+    cudaw_ok("resume", "rank_kernels")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
@@ -91,7 +91,7 @@ def a_signal_after_the_communicators_have_ended_pauses_one_process():
     rank = next(pid for pid, row in jobs().items() if "--rank 0 " in row["command"])
     os.kill(rank, signal.SIGUSR1)
     until(lambda: jobs()[rank]["state"] == "paused", 20, "it is paused")
-    cudaw_ok("resume", "peers")
+    cudaw_ok("resume", "rank_kernels")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
     equal(errors_of_cudaw(job), [], "what cudaw said on stderr")
 
@@ -128,7 +128,7 @@ def a_rank_on_its_way_to_targets_runs_on_when_the_command_dies():
     equal(states(), ["pausing"] * 2, "the states on the way")
     # A later order takes the place of the first, which it has passed.
     clients[0].sendall(b"reach 2 1:1\n")
-    check(b"peers 1:" in heard(clients[0], b" 0 2\n"), "it did not say its counts")
+    check(b"comms 1:" in heard(clients[0], b" 0 2\n"), "it did not say its counts")
     clients[0].sendall(b"reach 3 1:1000000\n")
     job.wait_steps(job.steps() + 5, timeout=60)
     for client in clients:
@@ -149,7 +149,7 @@ def a_signal_to_a_rank_that_is_held_is_refused():
     for client, _ in clients.values():
         client.close()
     until(lambda: errors_of_cudaw(job), 20, "the signal is refused")
-    check("'cudaw pause peers'" in errors_of_cudaw(job)[0], f"it said {errors_of_cudaw(job)}")
+    check("'cudaw pause rank_kernels'" in errors_of_cudaw(job)[0], f"it said {errors_of_cudaw(job)}")
     until(lambda: states() == ["running"] * 2, 20, "they run on")
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/sharing/peer.h"
+#include "checkpoint/sharing/sharers.h"
 #include "common/forks.h"
 #include "common/ownfd.h"
 #include "common/rundir.h"
@@ -40,20 +40,20 @@ static sem_t begun;        /* the thread has set the next one */
 static pid_t thread_id;
 static struct ownfd listener = OWNFD_NONE; /* the thread's, once that runs */
 static bool ending;                        /* the name is removed, and stays so */
-static peer_answer_fn answer_request;
-static peer_idle_fn be_idle;
+static sharers_answer_fn answer_request;
+static sharers_idle_fn be_idle;
 
-const struct sharing_process *peer_self(void)
+const struct sharing_process *sharers_self(void)
 {
 	return &self;
 }
 
-const char *peer_job(void)
+const char *sharers_job(void)
 {
 	return job;
 }
 
-bool peer_is_self(const struct sharing_process *process)
+bool sharers_is_self(const struct sharing_process *process)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE) && process->pid == self.pid &&
 	       !memcmp(process->instance, self.instance, sizeof(self.instance));
@@ -63,7 +63,7 @@ bool peer_is_self(const struct sharing_process *process)
  * The thread that answers lives exactly as long as the image of the process: exec() ends it, and so does
  * an end. No number says as much: exec() keeps the PID and its start time, and a PID is used again.
  */
-bool peer_is_gone(const struct sharing_process *process)
+bool sharers_is_gone(const struct sharing_process *process)
 {
 	struct rundir_process p;
 	int32_t thread;
@@ -75,12 +75,12 @@ bool peer_is_gone(const struct sharing_process *process)
 	return !rundir_process(process->pid, &p) || p.ended || !p.exits;
 }
 
-void peer_why(const struct sharing_process *process, int error, char *text, size_t size)
+void sharers_why(const struct sharing_process *process, int error, char *text, size_t size)
 {
 	if (error == -EAGAIN)
 		snprintf(text, size, "does not answer");
 	else
-		snprintf(text, size, "cannot be reached: %s: %s/%d" RUNDIR_PEER_SUFFIX,
+		snprintf(text, size, "cannot be reached: %s: %s/%d" RUNDIR_SHARING_SUFFIX,
 			 error == -EPERM ? "another process listens" : error_text(-error),
 			 home.path, process->pid);
 }
@@ -198,7 +198,7 @@ static int listen_without_name(void)
 /* The control thread has said why the directory cannot be used. */
 static int listen_somewhere(void)
 {
-	int fd = rundir_listen(RUNDIR_PEER, &home, true);
+	int fd = rundir_listen(RUNDIR_SHARING, &home, true);
 
 	return fd < 0 ? listen_without_name() : fd;
 }
@@ -226,7 +226,7 @@ static void mend_listener(void)
 /* Somebody may remove our socket from the directory, or the directory. */
 static void mend_name(void)
 {
-	int fd = rundir_is_unnamed(RUNDIR_PEER, &home) ? listen_again() : -1;
+	int fd = rundir_is_unnamed(RUNDIR_SHARING, &home) ? listen_again() : -1;
 
 	if (fd < 0)
 		return;
@@ -283,7 +283,7 @@ static int start_thread(void)
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (error)
 		return -error;
-	pthread_setname_np(thread, "cudaw-peer");
+	pthread_setname_np(thread, "cudaw-sharing");
 	pthread_detach(thread);
 	while (sem_wait(&begun))
 		;
@@ -296,7 +296,7 @@ __attribute__((destructor)) static void unlink_socket(void)
 	if (!forks_is_ours() || !started)
 		return;
 	__atomic_store_n(&ending, true, __ATOMIC_RELEASE);
-	rundir_unlink(RUNDIR_PEER, &home);
+	rundir_unlink(RUNDIR_SHARING, &home);
 }
 
 /* The socket is the parent's, and so is the name. */
@@ -308,7 +308,7 @@ static void begin_anew_in_child(void)
 FORKS_CHILD(begin_anew_in_child);
 
 /* 0, or a negative errno with the thread about to end, if there is one: see serve(). */
-static int start(peer_answer_fn answer, peer_idle_fn idle)
+static int start(sharers_answer_fn answer, sharers_idle_fn idle)
 {
 	const char *why;
 	int error;
@@ -340,7 +340,7 @@ static int start(peer_answer_fn answer, peer_idle_fn idle)
 	return 0;
 }
 
-int peer_start(peer_answer_fn answer, peer_idle_fn idle)
+int sharers_start(sharers_answer_fn answer, sharers_idle_fn idle)
 {
 	int error = 0;
 
@@ -362,7 +362,7 @@ static int connect_by_name(const struct sharing_process *to)
 
 	if (dir < 0)
 		return dir;
-	fd = rundir_connect(RUNDIR_PEER, dir, to->pid);
+	fd = rundir_connect(RUNDIR_SHARING, dir, to->pid);
 	close(dir);
 	return fd;
 }
@@ -440,14 +440,14 @@ static int converse(int with, const struct sharing_request *request, struct shar
 	return error;
 }
 
-int peer_ask(const struct sharing_process *to, struct sharing_request *request,
+int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
 	     struct sharing_answer *answer, int *fd)
 {
 	int with, error;
 
 	*fd = -1;
 	/* First: a child of a process that has ended may have its socket, without knowing it. */
-	with = peer_is_gone(to) ? -ESRCH : connect_to(to);
+	with = sharers_is_gone(to) ? -ESRCH : connect_to(to);
 	if (with < 0)
 		return with;
 	memcpy(request->to, to->instance, sizeof(request->to));

@@ -7,31 +7,31 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-/* A context that has peer access to the memory of another context. */
-struct peer {
+/* A context that has access to the memory of another context. */
+struct access {
 	CUcontext ctx, owner;
 	CUdevice dev, owner_dev;
-	struct peer *next;
+	struct access *next;
 };
 
 FORKS_LOCK(lock);
-static struct peer *peers; /* under lock */
+static struct access *accesses; /* under lock */
 
-static struct peer *find(CUcontext ctx, CUcontext owner)
+static struct access *find(CUcontext ctx, CUcontext owner)
 {
-	struct peer *p;
+	struct access *p;
 
-	LL_FOREACH(peers, p)
+	LL_FOREACH(accesses, p)
 	if (p->ctx == ctx && p->owner == owner)
 		break;
 	return p;
 }
 
-static bool has_peers(CUdevice dev, CUdevice owner_dev)
+static bool has_access(CUdevice dev, CUdevice owner_dev)
 {
-	const struct peer *p;
+	const struct access *p;
 
-	LL_FOREACH(peers, p)
+	LL_FOREACH(accesses, p)
 	if (p->dev == dev && p->owner_dev == owner_dev)
 		return true;
 	return false;
@@ -61,7 +61,7 @@ static CUresult set_user(CUdevice dev, CUdevice user, bool on, CUdeviceptr end, 
 static CUresult update(CUdevice dev, CUdevice user)
 {
 	struct device *d = &vm.devices[dev];
-	bool on = d->copiers >> user & 1 || has_peers(user, dev);
+	bool on = d->copiers >> user & 1 || has_access(user, dev);
 	CUresult rc = CUDA_SUCCESS;
 	CUdeviceptr failed;
 
@@ -79,7 +79,7 @@ static CUresult update(CUdevice dev, CUdevice user)
 
 static CUresult enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
 {
-	struct peer *p;
+	struct access *p;
 	CUresult rc;
 
 	if (find(ctx, owner))
@@ -87,17 +87,17 @@ static CUresult enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice ow
 	p = malloc(sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*p = (struct peer){.ctx = ctx, .owner = owner, .dev = dev, .owner_dev = owner_dev};
-	LL_PREPEND(peers, p);
+	*p = (struct access){.ctx = ctx, .owner = owner, .dev = dev, .owner_dev = owner_dev};
+	LL_PREPEND(accesses, p);
 	rc = update(owner_dev, dev);
 	if (rc != CUDA_SUCCESS) {
-		LL_DELETE(peers, p);
+		LL_DELETE(accesses, p);
 		free(p);
 	}
 	return rc;
 }
 
-CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
+CUresult vmem_access_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
 {
 	CUresult rc;
 
@@ -113,23 +113,23 @@ CUresult vmem_peer_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice
 }
 
 /* Forget @p, which is freed unless the access cannot be changed. */
-static CUresult disable(struct peer *p)
+static CUresult disable(struct access *p)
 {
 	CUresult rc;
 
-	LL_DELETE(peers, p);
+	LL_DELETE(accesses, p);
 	rc = update(p->owner_dev, p->dev);
 	if (rc == CUDA_SUCCESS)
 		free(p);
 	else
-		LL_PREPEND(peers, p);
+		LL_PREPEND(accesses, p);
 	return rc;
 }
 
-CUresult vmem_peer_disable(CUcontext ctx, CUcontext owner)
+CUresult vmem_access_disable(CUcontext ctx, CUcontext owner)
 {
 	CUresult rc = CUDA_SUCCESS;
-	struct peer *p;
+	struct access *p;
 
 	pthread_mutex_lock(&lock);
 	p = find(ctx, owner);
@@ -159,14 +159,14 @@ CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev)
 /* A failure leaves access behind that nobody uses, until the pair of devices changes again. */
 static void forget_context(CUcontext ctx)
 {
-	struct peer *p, *next;
+	struct access *p, *next;
 
 	pthread_mutex_lock(&lock);
-	LL_FOREACH_SAFE(peers, p, next)
+	LL_FOREACH_SAFE(accesses, p, next)
 	{
 		if (p->ctx != ctx && p->owner != ctx)
 			continue;
-		LL_DELETE(peers, p);
+		LL_DELETE(accesses, p);
 		update(p->owner_dev, p->dev);
 		free(p);
 	}

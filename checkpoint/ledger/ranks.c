@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
@@ -18,27 +18,27 @@
 FORKS_LOCK(lock);
 /* All under lock. */
 static struct comm {
-	struct peers_comm known;
+	struct ranks_comm known;
 	bool aimed;
 	uint64_t target;
-} comms[PEERS_COMMS];
+} comms[RANKS_COMMS];
 static size_t count;
 static uint32_t last_id;
 static bool aims, passed;
-static bool paired; /* a launch of PEERS_SOME was made */
+static bool paired; /* a launch of RANKS_SOME was made */
 
 static pid_t sharing_gpu;
 
 static int turns; /* a futex: changes with the targets */
 
 /* With lock held. NULL: there is no room for one more. */
-static struct comm *find_or_add(const struct peers_launch *launch)
+static struct comm *find_or_add(const struct ranks_launch *launch)
 {
 	for (size_t i = 0; i < count; i++)
 		if (comms[i].known.made.comm == launch->comm &&
 		    comms[i].known.made.kind == launch->kind)
 			return &comms[i];
-	if (count == PEERS_COMMS)
+	if (count == RANKS_COMMS)
 		return NULL;
 	comms[count] = (struct comm){.known = {.made = *launch, .id = ++last_id}};
 	comms[count].known.made.count = 0;
@@ -61,7 +61,7 @@ static bool arrived(void)
 	return true;
 }
 
-bool peers_try(const struct peers_launch *launches, size_t n, int *turn)
+bool ranks_try(const struct ranks_launch *launches, size_t n, int *turn)
 {
 	bool may;
 
@@ -71,7 +71,7 @@ bool peers_try(const struct peers_launch *launches, size_t n, int *turn)
 	for (size_t i = 0; may && i < n; i++) {
 		struct comm *c = find_or_add(&launches[i]);
 
-		paired |= launches[i].kind == PEERS_SOME;
+		paired |= launches[i].kind == RANKS_SOME;
 		if (!c)
 			continue;
 		c->known.made.count += launches[i].count;
@@ -81,7 +81,7 @@ bool peers_try(const struct peers_launch *launches, size_t n, int *turn)
 	return may;
 }
 
-void peers_wait(int turn)
+void ranks_wait(int turn)
 {
 	struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
 	int saved_errno = errno;
@@ -97,7 +97,7 @@ static void turn_over(void)
 	syscall(SYS_futex, &turns, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-void peers_aim(const struct peers_target *targets, size_t n)
+void ranks_aim(const struct ranks_target *targets, size_t n)
 {
 	pthread_mutex_lock(&lock);
 	aims = true;
@@ -115,7 +115,7 @@ void peers_aim(const struct peers_target *targets, size_t n)
 	pthread_mutex_unlock(&lock);
 }
 
-bool peers_arrived(void)
+bool ranks_arrived(void)
 {
 	bool have;
 
@@ -125,7 +125,7 @@ bool peers_arrived(void)
 	return have;
 }
 
-bool peers_passed(void)
+bool ranks_passed(void)
 {
 	bool have;
 
@@ -136,7 +136,7 @@ bool peers_passed(void)
 	return have;
 }
 
-bool peers_paired(void)
+bool ranks_paired(void)
 {
 	bool have;
 
@@ -147,7 +147,7 @@ bool peers_paired(void)
 	return have;
 }
 
-void peers_let_go(void)
+void ranks_let_go(void)
 {
 	pthread_mutex_lock(&lock);
 	if (aims) {
@@ -208,7 +208,7 @@ static void note(uint32_t id, int error, const uint32_t *words)
 {
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < count; i++) {
-		struct peers_comm *c = &comms[i].known;
+		struct ranks_comm *c = &comms[i].known;
 
 		if (c->id != id)
 			continue;
@@ -225,16 +225,16 @@ static void note(uint32_t id, int error, const uint32_t *words)
 	pthread_mutex_unlock(&lock);
 }
 
-void peers_read(const struct cuda_driver *drv, const struct context_list *contexts, bool all)
+void ranks_read(const struct cuda_driver *drv, const struct context_list *contexts, bool all)
 {
-	struct peers_comm list[PEERS_COMMS];
-	size_t n = peers_list(list);
+	struct ranks_comm list[RANKS_COMMS];
+	size_t n = ranks_list(list);
 
 	for (size_t i = 0; i < n; i++) {
-		const struct peers_launch *made = &list[i].made;
+		const struct ranks_launch *made = &list[i].made;
 		uint32_t words[2] = {0}, *to = words;
 
-		if (made->kind == PEERS_OTHER || !has(contexts, made->ctx))
+		if (made->kind == RANKS_OTHER || !has(contexts, made->ctx))
 			continue;
 		if (!all && list[i].size && list[i].read == made->count)
 			to = NULL;
@@ -243,7 +243,7 @@ void peers_read(const struct cuda_driver *drv, const struct context_list *contex
 }
 
 /* How many contexts have communicators of @size ranks. */
-static size_t contexts_of(const struct peers_comm *list, size_t n, uint32_t size)
+static size_t contexts_of(const struct ranks_comm *list, size_t n, uint32_t size)
 {
 	size_t contexts = 0;
 
@@ -257,10 +257,10 @@ static size_t contexts_of(const struct peers_comm *list, size_t n, uint32_t size
 	return contexts;
 }
 
-uint32_t peers_outside(void)
+uint32_t ranks_outside(void)
 {
-	struct peers_comm list[PEERS_COMMS];
-	size_t n = peers_list(list);
+	struct ranks_comm list[RANKS_COMMS];
+	size_t n = ranks_list(list);
 
 	for (size_t i = 0; i < n; i++)
 		if (list[i].size > 1 && contexts_of(list, n, list[i].size) < list[i].size)
@@ -271,26 +271,26 @@ uint32_t peers_outside(void)
 /* A communicator whose size could not be read may have ranks anywhere. */
 static bool may_be_outside(void)
 {
-	struct peers_comm list[PEERS_COMMS];
-	size_t n = peers_list(list);
+	struct ranks_comm list[RANKS_COMMS];
+	size_t n = ranks_list(list);
 
 	for (size_t i = 0; i < n; i++)
 		if (!list[i].size)
 			return true;
-	return peers_outside();
+	return ranks_outside();
 }
 
-void peers_share_gpu(pid_t pid)
+void ranks_share_gpu(pid_t pid)
 {
 	__atomic_store_n(&sharing_gpu, pid && may_be_outside() ? pid : 0, __ATOMIC_RELAXED);
 }
 
-pid_t peers_sharing_gpu(void)
+pid_t ranks_sharing_gpu(void)
 {
 	return __atomic_load_n(&sharing_gpu, __ATOMIC_RELAXED);
 }
 
-size_t peers_list(struct peers_comm list[static PEERS_COMMS])
+size_t ranks_list(struct ranks_comm list[static RANKS_COMMS])
 {
 	size_t n;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/peers.h"
+#include "wrapper/hooks/rank_kernels.h"
 #include "checkpoint/gate/gate.h"
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "common/forks.h"
 #include "common/settings.h"
 #include "wrapper/kernels/launch.h"
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LOG_PREFIX "peers: "
+#define LOG_PREFIX "rank_kernels: "
 #include "common/log.h"
 
 #define FUNCTIONS 4096 /* a power of two; NCCL has a few hundred kernels */
@@ -19,28 +19,28 @@
 /* Parts of the names of kernels; the first that matches decides. */
 static const struct {
 	const char *part;
-	enum peers_kind kind;
+	enum ranks_kind kind;
 } kernels[] = {
-	{"ncclDevKernel_SendRecv", PEERS_SOME}, /* NCCL since 2.19 */
-	{"ncclDevKernel_", PEERS_ALL},
-	{"ncclKernel_SendRecv", PEERS_SOME}, /* before */
-	{"ncclKernel_", PEERS_ALL},
-	{"ncclSymk", PEERS_OTHER},            /* NCCL's symmetric memory */
-	{"cross_device_reduce", PEERS_OTHER}, /* vLLM, SGLang */
-	{"allreduce_fusion", PEERS_OTHER},    /* FlashInfer, TensorRT-LLM */
-	{"one_shot_all_reduce", PEERS_OTHER}, /* PyTorch's symmetric memory */
-	{"two_shot_all_reduce", PEERS_OTHER},
-	{"multimem_", PEERS_OTHER},
-	{"nvshmemi_", PEERS_OTHER},
+	{"ncclDevKernel_SendRecv", RANKS_SOME}, /* NCCL since 2.19 */
+	{"ncclDevKernel_", RANKS_ALL},
+	{"ncclKernel_SendRecv", RANKS_SOME}, /* before */
+	{"ncclKernel_", RANKS_ALL},
+	{"ncclSymk", RANKS_OTHER},            /* NCCL's symmetric memory */
+	{"cross_device_reduce", RANKS_OTHER}, /* vLLM, SGLang */
+	{"allreduce_fusion", RANKS_OTHER},    /* FlashInfer, TensorRT-LLM */
+	{"one_shot_all_reduce", RANKS_OTHER}, /* PyTorch's symmetric memory */
+	{"two_shot_all_reduce", RANKS_OTHER},
+	{"multimem_", RANKS_OTHER},
+	{"nvshmemi_", RANKS_OTHER},
 };
 
-bool peers_any;
+bool rank_kernels_any;
 
 FORKS_LOCK(lock); /* for changes; look-ups take none */
 /* Open addressing. A function that is gone may have given its handle to one without a mark. */
 static struct {
 	const void *function;
-	enum peers_kind kind;
+	enum ranks_kind kind;
 } functions[FUNCTIONS];
 static size_t nfunctions;
 
@@ -57,14 +57,14 @@ static bool is_listed(const char *parts, const char *name)
 	return false;
 }
 
-static enum peers_kind kind_of_name(const char *name)
+static enum ranks_kind kind_of_name(const char *name)
 {
-	const char *own = setting_text(SETTING_PEER_KERNELS);
+	const char *own = setting_text(SETTING_RANK_KERNELS);
 
 	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
 		if (strstr(name, kernels[i].part))
 			return kernels[i].kind;
-	return own && is_listed(own, name) ? PEERS_OTHER : PEERS_NONE;
+	return own && is_listed(own, name) ? RANKS_OTHER : RANKS_NONE;
 }
 
 static size_t slot_of(const void *function)
@@ -79,42 +79,42 @@ static size_t slot_of(const void *function)
 	}
 }
 
-static enum peers_kind kind_of(const void *function)
+static enum ranks_kind kind_of(const void *function)
 {
 	return __atomic_load_n(&functions[slot_of(function)].kind, __ATOMIC_RELAXED);
 }
 
-static void mark(const void *function, enum peers_kind kind)
+static void mark(const void *function, enum ranks_kind kind)
 {
 	size_t slot;
 
-	if (!function || (kind == PEERS_NONE && !peers_are_known()))
+	if (!function || (kind == RANKS_NONE && !rank_kernels_are_known()))
 		return;
 	pthread_mutex_lock(&lock);
 	slot = slot_of(function);
-	if (functions[slot].function || (kind != PEERS_NONE && nfunctions < FUNCTIONS / 2)) {
+	if (functions[slot].function || (kind != RANKS_NONE && nfunctions < FUNCTIONS / 2)) {
 		__atomic_store_n(&functions[slot].kind, kind, __ATOMIC_RELAXED);
 		nfunctions += !functions[slot].function;
 		__atomic_store_n(&functions[slot].function, function, __ATOMIC_RELEASE);
-		__atomic_store_n(&peers_any, true, __ATOMIC_RELAXED);
-	} else if (kind != PEERS_NONE) {
-		pr_warn("more than %d kernels wait for peers: the others are not counted",
+		__atomic_store_n(&rank_kernels_any, true, __ATOMIC_RELAXED);
+	} else if (kind != RANKS_NONE) {
+		pr_warn("more than %d kernels wait for those of other processes: the others are not counted",
 			FUNCTIONS / 2);
 	}
 	pthread_mutex_unlock(&lock);
 }
 
-void peers_named(const void *function, const char *name)
+void rank_kernels_named(const void *function, const char *name)
 {
-	mark(function, name ? kind_of_name(name) : PEERS_NONE);
+	mark(function, name ? kind_of_name(name) : RANKS_NONE);
 }
 
-void peers_shared(const void *function, const void *kernel)
+void rank_kernels_shared(const void *function, const void *kernel)
 {
 	mark(function, kind_of(kernel));
 }
 
-void peers_functions(CUmodule module, const CUfunction *list, unsigned int n)
+void rank_kernels_functions(CUmodule module, const CUfunction *list, unsigned int n)
 {
 	unsigned int count = 0;
 	const char *name;
@@ -124,10 +124,10 @@ void peers_functions(CUmodule module, const CUfunction *list, unsigned int n)
 		return;
 	for (unsigned int i = 0; i < n && i < count; i++)
 		if (!real.cuFuncGetName(&name, list[i]))
-			peers_named(list[i], name);
+			rank_kernels_named(list[i], name);
 }
 
-void peers_kernels(CUlibrary library, const CUkernel *list, unsigned int n)
+void rank_kernels_kernels(CUlibrary library, const CUkernel *list, unsigned int n)
 {
 	unsigned int count = 0;
 	const char *name;
@@ -136,7 +136,7 @@ void peers_kernels(CUlibrary library, const CUkernel *list, unsigned int n)
 		return;
 	for (unsigned int i = 0; i < n && i < count; i++)
 		if (!real.cuKernelGetName(&name, list[i]))
-			peers_named(list[i], name);
+			rank_kernels_named(list[i], name);
 }
 
 /* The first eight bytes of a kernel's parameters; 0: it has none. */
@@ -162,7 +162,7 @@ static bool is_captured(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-bool peers_pass(struct peers_launch *launches, size_t n, CUstream stream)
+bool rank_kernels_pass(struct ranks_launch *launches, size_t n, CUstream stream)
 {
 	CUcontext ctx = NULL;
 	int turn;
@@ -173,30 +173,30 @@ bool peers_pass(struct peers_launch *launches, size_t n, CUstream stream)
 	for (size_t i = 0; i < n; i++)
 		launches[i].ctx = ctx;
 	/* A call inside another call of its thread does not wait (gate.h). */
-	while (!peers_try(launches, n, &turn) && gate_self.depth == 1) {
+	while (!ranks_try(launches, n, &turn) && gate_self.depth == 1) {
 		gate_exit();
-		peers_wait(turn);
+		ranks_wait(turn);
 		if (!gate_enter(GATE_HOLD))
 			return false;
 	}
 	return true;
 }
 
-bool peers_is_launch(const void *function, void **params, void **extra, struct peers_launch *launch)
+bool rank_kernels_is_launch(const void *function, void **params, void **extra, struct ranks_launch *launch)
 {
-	enum peers_kind kind = kind_of(function);
+	enum ranks_kind kind = kind_of(function);
 
-	if (kind == PEERS_NONE)
+	if (kind == RANKS_NONE)
 		return false;
-	*launch = (struct peers_launch){.kind = kind, .count = 1};
-	if (kind != PEERS_OTHER)
+	*launch = (struct ranks_launch){.kind = kind, .count = 1};
+	if (kind != RANKS_OTHER)
 		launch->comm = first_param(params, extra);
 	return true;
 }
 
-bool peers_launch(CUfunction f, CUstream stream, void **params, void **extra)
+bool rank_kernels_launch(CUfunction f, CUstream stream, void **params, void **extra)
 {
-	struct peers_launch launch;
+	struct ranks_launch launch;
 
-	return !peers_is_launch(f, params, extra, &launch) || peers_pass(&launch, 1, stream);
+	return !rank_kernels_is_launch(f, params, extra, &launch) || rank_kernels_pass(&launch, 1, stream);
 }

@@ -10,9 +10,9 @@ START_TEST(peers_see_all_memory_of_the_device)
 	unsigned int calls;
 
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0);
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
 	calls = fake.calls;
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
 	ck_assert_uint_eq(fake.calls, calls);
 	late = alloc(2 * MB);
 	small = alloc(1);
@@ -26,7 +26,7 @@ START_TEST(peers_see_all_memory_of_the_device)
 	OK(vmem_region_unmap(late));
 	OK(vmem_region_map(early));
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0 | 1 << 1);
-	OK(vmem_peer_disable(CTX2, CTX1));
+	OK(vmem_access_disable(CTX2, CTX1));
 	OK(vmem_region_map(late));
 	ck_assert_uint_eq(fake_users(early, 100 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(late, 2 * MB), 1 << 0);
@@ -41,21 +41,21 @@ START_TEST(access_lasts_as_long_as_a_peer)
 	const unsigned int both = 1 << 0 | 1 << 1;
 
 	/* Two contexts of a device have one each, and the first has a second one. */
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
-	OK(vmem_peer_enable(CTX3, 1, CTX1, 0));
-	OK(vmem_peer_enable(CTX2, 1, CTX4, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX3, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX4, 0));
 	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
-	OK(vmem_peer_disable(CTX2, CTX1));
+	OK(vmem_access_disable(CTX2, CTX1));
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
-	OK(vmem_peer_disable(CTX2, CTX1));
+	OK(vmem_access_disable(CTX2, CTX1));
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
 	context_gone(CTX3);
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
 	context_gone(CTX4);
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), 1 << 0);
 	/* The other direction is another matter, and a device needs no access to itself. */
-	OK(vmem_peer_enable(CTX1, 0, CTX2, 1));
-	OK(vmem_peer_enable(CTX1, 0, CTX3, 0));
+	OK(vmem_access_enable(CTX1, 0, CTX2, 1));
+	OK(vmem_access_enable(CTX1, 0, CTX3, 0));
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(other, 2 * MB), both);
 	context_gone(CTX1);
@@ -81,8 +81,8 @@ START_TEST(copies_keep_their_access)
 	ck_assert_uint_eq(fake_users(alloc(1), 2 * MB), both);
 	ck_assert_uint_eq(fake_users(other, 2 * MB), 1 << 1);
 	/* Peer access comes and goes beside it, and so does a pause. */
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
-	OK(vmem_peer_disable(CTX2, CTX1));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_disable(CTX2, CTX1));
 	OK(vmem_region_unmap(ptr));
 	OK(vmem_region_map(ptr));
 	ck_assert_uint_eq(fake_users(ptr, 2 * MB), both);
@@ -97,12 +97,12 @@ START_TEST(a_peer_is_enabled_everywhere_or_nowhere)
 
 	fake.fail_with = CUDA_ERROR_UNKNOWN;
 	fake.fail_at = fake.calls + 3;
-	ck_assert_int_eq(vmem_peer_enable(CTX2, 1, CTX1, 0), CUDA_ERROR_UNKNOWN);
+	ck_assert_int_eq(vmem_access_enable(CTX2, 1, CTX1, 0), CUDA_ERROR_UNKNOWN);
 	ck_assert_uint_eq(fake_users(a, 2 * MB), 1 << 0);
 	ck_assert_uint_eq(fake_users(b, 4 * MB), 1 << 0);
-	OK(vmem_peer_enable(CTX2, 1, CTX1, 0));
+	OK(vmem_access_enable(CTX2, 1, CTX1, 0));
 	fake.fail_at = fake.calls + 2;
-	ck_assert_int_eq(vmem_peer_disable(CTX2, CTX1), CUDA_ERROR_UNKNOWN);
+	ck_assert_int_eq(vmem_access_disable(CTX2, CTX1), CUDA_ERROR_UNKNOWN);
 	ck_assert_uint_eq(fake_users(a, 2 * MB), 1 << 0 | 1 << 1);
 	ck_assert_uint_eq(fake_users(c, 6 * MB), 1 << 0 | 1 << 1);
 	ck_assert_uint_eq(fake_users(alloc(8 * MB), 8 * MB), 1 << 0 | 1 << 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts of launches, targets, and what is read of communicators, over a driver of a few words. */
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 
 #include "tests/check_suite.h"
 
@@ -71,48 +71,48 @@ static const struct context_list contexts = {.items = both, .count = 2};
 /* A launch in the communicator @comm, from 1, in the context @ctx. */
 static bool launch(unsigned int comm, uintptr_t ctx)
 {
-	const struct peers_launch one = {PEERS_ALL, comm * 0x1000, (CUcontext)ctx, 1};
+	const struct ranks_launch one = {RANKS_ALL, comm * 0x1000, (CUcontext)ctx, 1};
 	int turn;
 
-	return peers_try(&one, 1, &turn);
+	return ranks_try(&one, 1, &turn);
 }
 
 static uint32_t outside(uint32_t rank, uint32_t size)
 {
 	words[0][0] = rank;
 	words[0][1] = size;
-	peers_read(&drv, &contexts, true);
-	return peers_outside();
+	ranks_read(&drv, &contexts, true);
+	return ranks_outside();
 }
 
 START_TEST(launches_pass_until_all_targets_are_met)
 {
-	const struct peers_target targets[] = {{1, 2}, {2, 2}, {99, 5}};
+	const struct ranks_target targets[] = {{1, 2}, {2, 2}, {99, 5}};
 
 	ck_assert(launch(1, 1) && launch(2, 1) && launch(1, 1));
-	peers_aim(targets, 3);
-	ck_assert(!peers_arrived() && !peers_passed());
+	ranks_aim(targets, 3);
+	ck_assert(!ranks_arrived() && !ranks_passed());
 	/* The second has to get on, whatever that takes of the first. */
-	ck_assert(launch(1, 1) && peers_passed() && !peers_passed());
-	ck_assert(launch(2, 1) && peers_arrived());
+	ck_assert(launch(1, 1) && ranks_passed() && !ranks_passed());
+	ck_assert(launch(2, 1) && ranks_arrived());
 	ck_assert(!launch(1, 1) && !launch(2, 1) && !launch(3, 1));
-	peers_let_go();
+	ranks_let_go();
 	ck_assert(launch(1, 1));
 }
 END_TEST
 
 START_TEST(a_graph_counts_all_of_its_launches_or_none)
 {
-	const struct peers_launch two[] = {{PEERS_ALL, 0x1000, (CUcontext)1, 3},
-					   {PEERS_SOME, 0x1000, (CUcontext)1, 2}};
-	const struct peers_target target = {1, 3};
-	struct peers_comm list[PEERS_COMMS];
+	const struct ranks_launch two[] = {{RANKS_ALL, 0x1000, (CUcontext)1, 3},
+					   {RANKS_SOME, 0x1000, (CUcontext)1, 2}};
+	const struct ranks_target target = {1, 3};
+	struct ranks_comm list[RANKS_COMMS];
 	int turn;
 
-	ck_assert(peers_try(two, 2, &turn));
-	peers_aim(&target, 1);
-	ck_assert(!peers_try(two, 2, &turn));
-	ck_assert_uint_eq(peers_list(list), 2);
+	ck_assert(ranks_try(two, 2, &turn));
+	ranks_aim(&target, 1);
+	ck_assert(!ranks_try(two, 2, &turn));
+	ck_assert_uint_eq(ranks_list(list), 2);
 	ck_assert_uint_eq(list[0].made.count, 3);
 	ck_assert_uint_eq(list[1].made.count, 2);
 }
@@ -142,16 +142,16 @@ END_TEST
 
 START_TEST(a_communicator_whose_memory_is_freed_is_forgotten)
 {
-	struct peers_comm list[PEERS_COMMS];
+	struct ranks_comm list[RANKS_COMMS];
 
 	launch(1, 1);
 	ck_assert_uint_eq(outside(0, 2), 2);
 	ck_assert_uint_eq(outside(0, 0), 0);
-	ck_assert_uint_eq(peers_list(list), 0);
+	ck_assert_uint_eq(ranks_list(list), 0);
 	/* The next at this address is another one. */
 	launch(1, 1);
 	ck_assert_uint_eq(outside(0, 2), 2);
-	ck_assert_uint_eq(peers_list(list), 1);
+	ck_assert_uint_eq(ranks_list(list), 1);
 	ck_assert_uint_eq(list[0].id, 2);
 	ck_assert_uint_eq(list[0].made.count, 1);
 }
@@ -159,57 +159,57 @@ END_TEST
 
 START_TEST(launches_in_too_many_communicators_are_not_counted)
 {
-	struct peers_comm list[PEERS_COMMS];
+	struct ranks_comm list[RANKS_COMMS];
 
-	for (unsigned int i = 1; i <= PEERS_COMMS + 5; i++)
+	for (unsigned int i = 1; i <= RANKS_COMMS + 5; i++)
 		ck_assert(launch(i, 1));
-	ck_assert_uint_eq(peers_list(list), PEERS_COMMS);
+	ck_assert_uint_eq(ranks_list(list), RANKS_COMMS);
 }
 END_TEST
 
 START_TEST(what_is_known_is_read_again_after_a_launch)
 {
-	struct peers_comm list[PEERS_COMMS];
+	struct ranks_comm list[RANKS_COMMS];
 
 	words[0][1] = words[1][1] = 8;
 	launch(1, 1);
 	launch(2, 1);
 	for (int i = 0; i < 3; i++)
-		peers_read(&drv, &contexts, false);
+		ranks_read(&drv, &contexts, false);
 	ck_assert_uint_eq(copies, 2);
 	launch(2, 1);
-	peers_read(&drv, &contexts, false);
+	ranks_read(&drv, &contexts, false);
 	ck_assert_uint_eq(copies, 3);
-	peers_read(&drv, &contexts, true);
+	ranks_read(&drv, &contexts, true);
 	ck_assert_uint_eq(copies, 5);
 	words[0][1] = 0; /* freed */
-	peers_read(&drv, &contexts, false);
+	ranks_read(&drv, &contexts, false);
 	ck_assert_uint_eq(copies, 5);
-	ck_assert_uint_eq(peers_list(list), 1);
+	ck_assert_uint_eq(ranks_list(list), 1);
 	ck_assert_uint_eq(list[0].size, 8);
 }
 END_TEST
 
 START_TEST(a_launch_that_not_all_ranks_make_is_reported_once)
 {
-	const struct peers_launch some = {PEERS_SOME, 0x1000, (CUcontext)1, 1};
+	const struct ranks_launch some = {RANKS_SOME, 0x1000, (CUcontext)1, 1};
 	int turn;
 
 	ck_assert(launch(1, 1));
-	ck_assert(!peers_paired());
-	ck_assert(peers_try(&some, 1, &turn));
-	ck_assert(peers_paired());
-	ck_assert(!peers_paired());
-	peers_aim(NULL, 0);
-	ck_assert(!peers_try(&some, 1, &turn));
-	ck_assert(!peers_paired()); /* it waits */
+	ck_assert(!ranks_paired());
+	ck_assert(ranks_try(&some, 1, &turn));
+	ck_assert(ranks_paired());
+	ck_assert(!ranks_paired());
+	ranks_aim(NULL, 0);
+	ck_assert(!ranks_try(&some, 1, &turn));
+	ck_assert(!ranks_paired()); /* it waits */
 }
 END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("peers");
-	TCase *tc = tcase_create("peers");
+	Suite *s = suite_create("ranks");
+	TCase *tc = tcase_create("ranks");
 
 	tcase_add_test(tc, launches_pass_until_all_targets_are_met);
 	tcase_add_test(tc, a_graph_counts_all_of_its_launches_or_none);

@@ -4,9 +4,9 @@
  * graph counts. The nodes are read when it is instantiated or updated, however they came into the
  * graph. Bodies of conditional nodes are not counted, as nobody knows how often they run.
  */
-#include "checkpoint/ledger/peers.h"
+#include "checkpoint/ledger/ranks.h"
 #include "common/forks.h"
-#include "wrapper/hooks/peers.h"
+#include "wrapper/hooks/rank_kernels.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@
 struct exec {
 	struct exec *next;
 	CUgraphExec handle;
-	struct peers_launch launches[COMMS_MOST];
+	struct ranks_launch launches[COMMS_MOST];
 	size_t n;
 };
 
@@ -38,7 +38,7 @@ static struct exec **find(CUgraphExec handle)
 	return e;
 }
 
-static void add(struct exec *exec, const struct peers_launch *launch)
+static void add(struct exec *exec, const struct ranks_launch *launch)
 {
 	for (size_t i = 0; i < exec->n; i++)
 		if (exec->launches[i].kind == launch->kind &&
@@ -53,11 +53,11 @@ static void add(struct exec *exec, const struct peers_launch *launch)
 static void add_kernel(struct exec *exec, CUgraphNode node)
 {
 	CUDA_KERNEL_NODE_PARAMS p = {0};
-	struct peers_launch launch;
+	struct ranks_launch launch;
 
 	if (!real.cuGraphKernelNodeGetParams_v2 || real.cuGraphKernelNodeGetParams_v2(node, &p))
 		return;
-	if (peers_is_launch(p.func ? (const void *)p.func : (const void *)p.kern, p.kernelParams,
+	if (rank_kernels_is_launch(p.func ? (const void *)p.func : (const void *)p.kern, p.kernelParams,
 			    p.extra, &launch))
 		add(exec, &launch);
 }
@@ -87,7 +87,7 @@ static void add_graph(struct exec *exec, CUgraph graph, int depth)
 	free(nodes);
 }
 
-void peers_exec_leaving(CUgraphExec handle)
+void rank_kernels_exec_leaving(CUgraphExec handle)
 {
 	struct exec **at, *gone;
 
@@ -100,13 +100,13 @@ void peers_exec_leaving(CUgraphExec handle)
 	free(gone);
 }
 
-void peers_instantiated(CUgraphExec handle, CUgraph graph)
+void rank_kernels_instantiated(CUgraphExec handle, CUgraph graph)
 {
 	struct exec *exec;
 
-	if (!peers_are_known())
+	if (!rank_kernels_are_known())
 		return;
-	peers_exec_leaving(handle);
+	rank_kernels_exec_leaving(handle);
 	exec = calloc(1, sizeof(*exec));
 	if (!exec)
 		return;
@@ -121,9 +121,9 @@ void peers_instantiated(CUgraphExec handle, CUgraph graph)
 	pthread_mutex_unlock(&lock);
 }
 
-bool peers_launch_graph(CUgraphExec handle, CUstream stream)
+bool rank_kernels_launch_graph(CUgraphExec handle, CUstream stream)
 {
-	struct peers_launch launches[COMMS_MOST];
+	struct ranks_launch launches[COMMS_MOST];
 	const struct exec *exec;
 	size_t n = 0;
 
@@ -134,5 +134,5 @@ bool peers_launch_graph(CUgraphExec handle, CUstream stream)
 		memcpy(launches, exec->launches, sizeof(launches));
 	}
 	pthread_mutex_unlock(&lock);
-	return !n || peers_pass(launches, n, stream);
+	return !n || rank_kernels_pass(launches, n, stream);
 }

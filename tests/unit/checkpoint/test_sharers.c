@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When a process that shares memory counts as gone: it must have none any more. */
-#include "checkpoint/sharing/peer.h"
+#include "checkpoint/sharing/sharers.h"
 #include "common/rundir.h"
 
 #include "tests/check_suite.h"
@@ -51,7 +51,7 @@ static void end(const struct sharing_process *p)
 {
 	kill(p->pid, SIGKILL);
 	waitpid(p->pid, NULL, 0);
-	ck_assert(peer_is_gone(p));
+	ck_assert(sharers_is_gone(p));
 }
 
 static void go_on(void)
@@ -74,10 +74,10 @@ START_TEST(one_that_lives_is_not_gone)
 {
 	struct sharing_process p = start(go_on);
 
-	ck_assert(!peer_is_gone(&p));
+	ck_assert(!sharers_is_gone(&p));
 	kill(p.pid, SIGSTOP);
 	ck_assert_int_eq(waitpid(p.pid, NULL, WUNTRACED), p.pid);
-	ck_assert(!peer_is_gone(&p));
+	ck_assert(!sharers_is_gone(&p));
 	end(&p);
 }
 END_TEST
@@ -89,7 +89,7 @@ START_TEST(a_zombie_is_gone)
 
 	kill(p.pid, SIGKILL);
 	ck_assert_int_eq(waitid(P_PID, (id_t)p.pid, &info, WEXITED | WNOWAIT), 0);
-	ck_assert(peer_is_gone(&p));
+	ck_assert(sharers_is_gone(&p));
 	end(&p);
 }
 END_TEST
@@ -109,7 +109,7 @@ START_TEST(one_whose_first_thread_has_ended_is_not_gone)
 
 	while (!first_thread_has_ended(p.pid))
 		usleep(1000);
-	ck_assert(!peer_is_gone(&p));
+	ck_assert(!sharers_is_gone(&p));
 	end(&p);
 }
 END_TEST
@@ -120,9 +120,9 @@ START_TEST(one_that_became_another_program_is_gone)
 	struct sharing_process p = start(become_another);
 
 	ck_assert_int_eq(waitpid(p.pid, NULL, WUNTRACED), p.pid);
-	ck_assert(!peer_is_gone(&p));
+	ck_assert(!sharers_is_gone(&p));
 	kill(p.pid, SIGCONT);
-	while (!peer_is_gone(&p))
+	while (!sharers_is_gone(&p))
 		usleep(1000);
 	ck_assert_int_eq(kill(p.pid, 0), 0);
 	end(&p);
@@ -135,7 +135,7 @@ START_TEST(another_process_with_its_pid_is_not_it)
 	pid_t elsewhere = getpid(); /* a thread that lives, and is not of that process */
 
 	memcpy(before.instance, &elsewhere, sizeof(elsewhere));
-	ck_assert(peer_is_gone(&before));
+	ck_assert(sharers_is_gone(&before));
 	end(&p);
 }
 END_TEST

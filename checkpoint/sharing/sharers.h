@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARING_PEER_H
-#define CUDAW_SHARING_PEER_H
+#ifndef CUDAW_SHARERS_H
+#define CUDAW_SHARERS_H
 /*
- * How processes that share GPU memory talk: each listens on a socket PID.peer in the runtime
+ * How processes that share GPU memory talk: each listens on a socket PID.sharing in the runtime
  * directory, on which others ask one thing for each connection (format.h). Both sides check that the
  * other runs as the same user (SO_PEERCRED), and in the same PID namespace. If the directory cannot be used,
  * the socket has an abstract address, which is made of the instance: programs share memory without a
@@ -14,7 +14,7 @@
  *
  * A process can lose its socket and live: its program closes all descriptors, somebody removes the name or
  * the directory. The thread makes the socket again, once a second if need be. It is no proof of an end that
- * a process cannot be reached, since it still has the memory; peer_is_gone() has the proof.
+ * a process cannot be reached, since it still has the memory; sharers_is_gone() has the proof.
  */
 #include "checkpoint/sharing/format.h"
 
@@ -25,39 +25,39 @@
  * For the thread: answer @request of the process @from, in *@answer, which sharing_answer_begin() has
  * made. A descriptor put into *@fd is sent along, and closed.
  */
-typedef void (*peer_answer_fn)(const struct sharing_request *request,
+typedef void (*sharers_answer_fn)(const struct sharing_request *request,
 			       const struct sharing_process *from, struct sharing_answer *answer,
 			       int *fd);
 
 /* For the thread, about once a second while nobody asks. */
-typedef void (*peer_idle_fn)(void);
+typedef void (*sharers_idle_fn)(void);
 
 /*
  * Begin to answer by @answer, if that has not begun. 0, or a negative errno, the first time after an
  * error message: no other process can reach this one.
  */
-int peer_start(peer_answer_fn answer, peer_idle_fn idle);
+int sharers_start(sharers_answer_fn answer, sharers_idle_fn idle);
 
-/* This process; valid once peer_start() has succeeded. */
-const struct sharing_process *peer_self(void);
-const char *peer_job(void); /* the ID of its job */
-bool peer_is_self(const struct sharing_process *process);
+/* This process; valid once sharers_start() has succeeded. */
+const struct sharing_process *sharers_self(void);
+const char *sharers_job(void); /* the ID of its job */
+bool sharers_is_self(const struct sharing_process *process);
 
 /*
  * True if the process has ended, or has become another program: its memory is given back. False also if that
  * cannot be known.
  */
-bool peer_is_gone(const struct sharing_process *process);
+bool sharers_is_gone(const struct sharing_process *process);
 
 /*
  * Ask @to. 0, with a descriptor in *@fd that the caller closes, or -1 there; or -ESRCH: that process
  * is gone; -EAGAIN: it did not answer, e.g. because it is stopped; or another negative errno: it could not be
  * reached now. It waits for an answer only, 1 s.
  */
-int peer_ask(const struct sharing_process *to, struct sharing_request *request,
+int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
 	     struct sharing_answer *answer, int *fd);
 
 /* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
-void peer_why(const struct sharing_process *process, int error, char *text, size_t size);
+void sharers_why(const struct sharing_process *process, int error, char *text, size_t size);
 
 #endif

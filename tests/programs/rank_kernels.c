@@ -130,7 +130,7 @@ static void map_shared(void)
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, (int)shared_fd, 0);
 	if (shared == MAP_FAILED)
-		step_die("peers: mmap: %s", strerror(errno));
+		step_die("rank_kernels: mmap: %s", strerror(errno));
 }
 
 /* This rank is @rank of the @size ranks of the communicator @index. */
@@ -316,7 +316,7 @@ static void check_comms(const struct rank *r)
 			continue;
 		CALL(cuMemcpyDtoH_v2(&found, comm_at(r, index), sizeof(found)));
 		if (found.round != r->rounds[index] || found.sum != sum)
-			step_wrong("peers: rank %lu, communicator %" PRIu32 ": %" PRIu32
+			step_wrong("rank_kernels: rank %lu, communicator %" PRIu32 ": %" PRIu32
 				   " rounds and sum %08" PRIx32 ", should be %" PRIu32
 				   " and %08" PRIx32,
 				   my_rank, index, found.round, found.sum, r->rounds[index], sum);
@@ -330,7 +330,7 @@ static void check_each(CUdeviceptr at, size_t n, uint32_t right, const char *wha
 	CALL(cuMemcpyDtoH_v2(words, at, n * sizeof(*words)));
 	for (size_t i = 0; i < n; i++)
 		if (words[i] != right)
-			step_wrong("peers: %s %zu of rank %lu is %" PRIu32 ", should be %" PRIu32,
+			step_wrong("rank_kernels: %s %zu of rank %lu is %" PRIu32 ", should be %" PRIu32,
 				   what, i, my_rank, words[i], right);
 	free(words);
 }
@@ -393,17 +393,17 @@ int main(int argc, char **argv)
 
 	step_parse(argc, argv, options, 8);
 	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead || !calls)
-		step_die("peers: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
+		step_die("rank_kernels: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
 	if (my_rank < nranks)
 		return rank_main();
-	shared_fd = (unsigned long)memfd_create("peers", 0);
+	shared_fd = (unsigned long)memfd_create("rank_kernels", 0);
 	if (ftruncate((int)shared_fd, sizeof(*shared)))
-		step_die("peers: memfd: %s", strerror(errno));
+		step_die("rank_kernels: memfd: %s", strerror(errno));
 	map_shared();
 	shared->stop_at = (uint32_t)step_count;
 	for (my_rank = 0; my_rank < nranks; my_rank++)
-		many_start("peers", options, 8);
-	many_wait("peers", nranks, &shared->stop);
-	printf("peers: %" PRIu32 " steps, every rank right\n", shared->stop_at);
+		many_start("rank_kernels", options, 8);
+	many_wait("rank_kernels", nranks, &shared->stop);
+	printf("rank_kernels: %" PRIu32 " steps, every rank right\n", shared->stop_at);
 	return 0;
 }
