@@ -80,10 +80,10 @@ static void take_snapshot(struct client *c, const struct request *r)
 	struct caller asks;
 
 	/* A process image cannot have connections to others. */
-	if (lease && r->order.image)
+	if (lease && r->plan.image)
 		turn_away(lease, END_BUSY " a process image of the job is to be made");
 	caller_find(ownfd_get(&c->own), &asks);
-	if (job_want_snapshot(&r->order, r->timeout_ms, &asks))
+	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
 		turn_away(c, END_BUSY " another snapshot is under way, or being read back");
 	else
 		c->waits = WAITS_WRITTEN;
@@ -92,7 +92,7 @@ static void take_snapshot(struct client *c, const struct request *r)
 static void take_done(struct client *c, const char *path)
 {
 	const struct control_event event = {.kind = EV_DONE,
-					    .matches = !strcmp(path, operation_order()->path)};
+					    .matches = !strcmp(path, operation_plan()->path)};
 
 	c->waits = WAITS_DONE;
 	job_take(&event);

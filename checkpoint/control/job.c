@@ -4,7 +4,7 @@
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
-#include "checkpoint/engine/order.h"
+#include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -18,7 +18,7 @@
 #include "common/log.h"
 
 static struct control_state state;
-static struct snapshot_order want_order;
+static struct snapshot_plan want_plan;
 static struct caller caller;
 static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
@@ -143,7 +143,7 @@ static void give_answer(const struct control_action *action)
 static void start(const struct control_action *action)
 {
 	struct pact *pact = action->options.joint ? joint_next() : NULL;
-	int error = operation_start(action->op, &action->options, &want_order, &last[1], pact);
+	int error = operation_start(action->op, &action->options, &want_plan, &last[1], pact);
 	struct control_event event = {.kind = EV_NO_START, .exiting = error == -ECANCELED};
 	char why[128];
 
@@ -299,7 +299,7 @@ void job_end_operation(void)
 	enum operation op = control_operation(&state);
 	bool pause = op == OP_PAUSE, writes = state.snapshot == SNAPSHOT_WRITTEN;
 	bool ok = !is_failure(op, result->code);
-	const char *what = name_of(op, writes && state.order_pause);
+	const char *what = name_of(op, writes && state.plan_pause);
 	struct control_event event = {.kind = EV_ENDED,
 				      .code = result->code,
 				      .written = written->code,
@@ -357,7 +357,7 @@ bool job_came_to_rest(void)
 
 void job_look_for_caller(void)
 {
-	const char *path = operation_order()->path;
+	const char *path = operation_plan()->path;
 
 	if (!control_awaits_done(&state) || is_change(control_operation(&state)) ||
 	    !caller_is_gone(&caller))
@@ -371,19 +371,19 @@ void job_look_for_caller(void)
 	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
 }
 
-int job_want_snapshot(const struct snapshot_order *order, int timeout_ms, const struct caller *asks)
+int job_want_snapshot(const struct snapshot_plan *plan, int timeout_ms, const struct caller *asks)
 {
 	const struct control_event event = {.kind = EV_SNAPSHOT,
 					    .options = {.timeout_ms = timeout_ms},
 					    .by_signal = !asks,
-					    .pause = order->pause,
-					    .image = order->image,
+					    .pause = plan->pause,
+					    .image = plan->image,
 					    .held = engine_held_in() != NULL};
 	int ret = job_take(&event);
 
 	if (ret)
 		return ret;
-	want_order = *order;
+	want_plan = *plan;
 	if (asks)
 		caller = *asks;
 	return 0;

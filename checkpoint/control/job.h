@@ -12,7 +12,7 @@
 #include "checkpoint/control/state.h"
 
 struct hold_order;
-struct snapshot_order;
+struct snapshot_plan;
 
 /* Until an operation that had no thread is tried again. */
 #define JOB_RETRY_MS 1000
@@ -24,7 +24,7 @@ int job_take(const struct control_event *event);
  * The same for a snapshot, which @asks is to finish; NULL: a signal asked for it. @timeout_ms is
  * that of the pause that it may need.
  */
-int job_want_snapshot(const struct snapshot_order *order, int timeout_ms,
+int job_want_snapshot(const struct snapshot_plan *plan, int timeout_ms,
 		      const struct caller *asks);
 
 /* Pass an order to step, or to reach targets, to what is held. */

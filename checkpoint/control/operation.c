@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
-#include "checkpoint/engine/order.h"
+#include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
@@ -31,7 +31,7 @@ static int cuda; /* the driver's CUDA version */
 
 static struct {
 	enum operation op; /* under lock */
-	struct snapshot_order order;
+	struct snapshot_plan plan;
 	struct engine_result last_pause;
 	struct hold hold;
 	bool held; /* by a client, or by the other processes of a pact */
@@ -170,15 +170,15 @@ static void *main_of_thread(void *arg)
 }
 
 static void begin(enum operation op, const struct operation_options *options,
-		  const struct snapshot_order *order, const struct engine_result *last_pause)
+		  const struct snapshot_plan *plan, const struct engine_result *last_pause)
 {
 	struct engine_op *e = &now.engine;
 
 	now.op = op;
 	now.last_pause = *last_pause;
 	if (options->writes)
-		now.order = *order;
-	e->order = options->writes ? &now.order : NULL;
+		now.plan = *plan;
+	e->plan = options->writes ? &now.plan : NULL;
 	e->alone = options->alone;
 	e->awaits_lock = options->awaits_lock;
 	e->timeout_ms = op == OP_TRIM    ? TRIM_TIMEOUT_MS
@@ -188,7 +188,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	 * An image needs the whole GPU released. Tidying up prepares for a pause like the last one,
 	 * and keeps its choice.
 	 */
-	if (options->writes && order->image)
+	if (options->writes && plan->image)
 		e->release = RELEASE_ALL;
 	else if (op == OP_PAUSE || op == OP_RELEASE)
 		e->release = options->release;
@@ -210,7 +210,7 @@ static void begin(enum operation op, const struct operation_options *options,
 }
 
 int operation_start(enum operation op, const struct operation_options *options,
-		    const struct snapshot_order *order, const struct engine_result *last_pause,
+		    const struct snapshot_plan *plan, const struct engine_result *last_pause,
 		    struct pact *pact)
 {
 	pthread_t thread;
@@ -222,7 +222,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 		return -ECANCELED;
 	}
 	ended = false;
-	begin(op, options, order, last_pause);
+	begin(op, options, plan, last_pause);
 	now.engine.progress.pact = pact;
 	now.held = options->hold || pact;
 	error = pthread_create(&thread, NULL, main_of_thread, NULL);
@@ -295,9 +295,9 @@ const struct engine_result *operation_written(void)
 	return &now.engine.written;
 }
 
-const struct snapshot_order *operation_order(void)
+const struct snapshot_plan *operation_plan(void)
 {
-	return &now.order;
+	return &now.plan;
 }
 
 /* Memory comes back, and nobody else has a say in it. Under lock. */

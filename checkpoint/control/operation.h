@@ -16,18 +16,18 @@ struct engine_progress;
 struct engine_result;
 struct hold;
 struct pact;
-struct snapshot_order;
+struct snapshot_plan;
 
 /* Once, before the first. @wake is called by the operation's thread. */
 void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 
 /*
- * Begin @op. @order is the snapshot to write, if @options say so; @last_pause is the result of the
+ * Begin @op. @plan is the snapshot to write, if @options say so; @last_pause is the result of the
  * last pause; @pact is that of a joint resume, or NULL. 0; -ECANCELED if the process exits, and this is
  * neither a resume nor a fill; another negative errno if no thread can be started.
  */
 int operation_start(enum operation op, const struct operation_options *options,
-		    const struct snapshot_order *order, const struct engine_result *last_pause,
+		    const struct snapshot_plan *plan, const struct engine_result *last_pause,
 		    struct pact *pact);
 
 /* Tell it to give up, if it still can. */
@@ -48,8 +48,8 @@ const struct engine_result *operation_written(void);
 size_t operation_seen_room(void);
 size_t operation_mapped(void);
 
-/* The order of the snapshot that it writes, or of the last one that was written. */
-const struct snapshot_order *operation_order(void);
+/* The plan of the snapshot that it writes, or of the last one that was written. */
+const struct snapshot_plan *operation_plan(void);
 
 /*
  * The program may end as soon as it runs. So a resume waits a moment until the control thread has

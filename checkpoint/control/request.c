@@ -87,28 +87,28 @@ static bool take_word(const char **text, const char *word)
 /* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR" */
 static bool parse_snapshot(struct request *r, char *argument)
 {
-	struct snapshot_order *order = &r->order;
+	struct snapshot_plan *plan = &r->plan;
 	const char *text = argument ? argument : "";
 	long ms = CONTROL_PAUSE_TIMEOUT_MS;
 	char codec[8];
 	int len = 0;
 
-	order->pause = take_word(&text, "pause ");
-	if (order->pause && sscanf(text, "%10ld %n", &ms, &len) == 1)
+	plan->pause = take_word(&text, "pause ");
+	if (plan->pause && sscanf(text, "%10ld %n", &ms, &len) == 1)
 		text += len;
 	r->timeout_ms = ms > INT_MAX ? -1 : (int)ms;
-	order->incremental = take_word(&text, "incremental ");
-	order->hold = take_word(&text, "hold ");
-	order->image = take_word(&text, "image ");
-	order->codec = SNAPSHOT_RAW;
+	plan->incremental = take_word(&text, "incremental ");
+	plan->hold = take_word(&text, "hold ");
+	plan->image = take_word(&text, "image ");
+	plan->codec = SNAPSHOT_RAW;
 	len = 0;
 	if (sscanf(text, "%7[a-z0-9] %n", codec, &len) == 1) {
-		if (!snapshot_codec_parse(codec, &order->codec))
+		if (!snapshot_codec_parse(codec, &plan->codec))
 			return false;
 		text += len;
 	}
 	return r->timeout_ms >= 0 && *text == '/' &&
-	       snprintf(order->path, sizeof(order->path), "%s", text) < (int)sizeof(order->path);
+	       snprintf(plan->path, sizeof(plan->path), "%s", text) < (int)sizeof(plan->path);
 }
 
 static bool parse_done(struct request *r, char *text)

@@ -5,7 +5,7 @@
  * Parses the lines of clients (protocol.h) by a table of words, each with the function that reads
  * its arguments. Nothing is carried out here.
  */
-#include "checkpoint/engine/order.h"
+#include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
@@ -33,7 +33,7 @@ struct request {
 	bool hold; /* a client holds the operation (hold.h) */
 	int timeout_ms;
 	enum release_choice release;
-	struct snapshot_order order; /* of a snapshot */
+	struct snapshot_plan plan; /* of a snapshot */
 	const char *path;            /* of done and moved; in the line */
 	size_t bytes;                /* of yield and room */
 	CUcheckpointGpuPair pairs[GPU_MAX];

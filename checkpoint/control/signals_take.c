@@ -19,7 +19,7 @@
 static void snapshot_by_signal(void)
 {
 	const char *path = setting_text(SETTING_SNAPSHOT_DIR);
-	struct snapshot_order order = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
+	struct snapshot_plan plan = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
 	struct snapshot_error error;
 	const char *codec;
 
@@ -27,13 +27,13 @@ static void snapshot_by_signal(void)
 		return;
 	codec = setting_word(SETTING_SNAPSHOT_COMPRESS);
 	if (codec)
-		snapshot_codec_parse(codec, &order.codec);
+		snapshot_codec_parse(codec, &plan.codec);
 	if (snapshot_dir_check_path(path, 0, &error)) {
 		pr_err("CUDAW_SNAPSHOT_DIR=%s: %s", path, error.text);
 		return;
 	}
-	strcpy(order.path, path);
-	job_want_snapshot(&order, 0, NULL);
+	strcpy(plan.path, path);
+	job_want_snapshot(&plan, 0, NULL);
 }
 
 void signals_take(void)

@@ -150,7 +150,7 @@ bool control_awaits_done(const struct control_state *s)
 static bool is_unfinished(const struct control_state *s)
 {
 	if (s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN)
-		return s->order_pause || s->order_image;
+		return s->plan_pause || s->plan_image;
 	return s->snapshot != SNAPSHOT_NONE;
 }
 
@@ -308,9 +308,9 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 	else
 		move(s, EV_SNAPSHOT, actions);
 	s->snapshot = SNAPSHOT_ASKED;
-	s->order_pause = e->pause;
-	s->order_image = e->image;
-	s->order_kept = e->by_signal;
+	s->plan_pause = e->pause;
+	s->plan_image = e->image;
+	s->plan_kept = e->by_signal;
 	return 0;
 }
 
@@ -319,7 +319,7 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 {
 	bool early = s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN;
 
-	if (!early || !s->order_image)
+	if (!early || !s->plan_image)
 		return;
 	if (s->activity == ACTIVITY_WRITING)
 		move(s, EV_CALL_OFF, actions);
@@ -422,7 +422,7 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	bool pause = control_operation(s) == OP_PAUSE;
 	bool again = s->activity == ACTIVITY_PAUSING_AGAIN ||
 		     s->activity == ACTIVITY_RESUMING_AGAIN || is_asked_for_longer(s, e);
-	bool by_user = pause && s->snapshot == SNAPSHOT_WRITTEN && s->order_pause &&
+	bool by_user = pause && s->snapshot == SNAPSHOT_WRITTEN && s->plan_pause &&
 		       s->wishes[WISHER_USER];
 
 	return (again || by_user) && e->paused != pause && strcmp(e->code, END_OK) != 0;
@@ -515,7 +515,7 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 			struct control_actions *actions)
 {
 	if (!strcmp(e->written, END_OK)) {
-		s->snapshot = s->order_pause || s->order_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
+		s->snapshot = s->plan_pause || s->plan_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
 		if (control_wants_paused(s) && !s->wishes[WISHER_USER])
@@ -590,7 +590,7 @@ static void take_no_start(struct control_state *s, const struct control_event *e
 
 	if (s->snapshot == SNAPSHOT_WRITTEN)
 		s->snapshot = SNAPSHOT_ASKED;
-	if (!s->order_kept || e->exiting)
+	if (!s->plan_kept || e->exiting)
 		forget_snapshot(s, END_FAILED, e->reason, actions);
 	if (op == OP_PAUSE || op == OP_RESUME)
 		forgo_change(s, e, actions);

@@ -138,7 +138,7 @@ struct control_event {
 	bool by_lease;       /* COMMIT and ABORT: the client has the lease */
 
 	/* SNAPSHOT */
-	bool pause, image; /* as struct snapshot_order has them */
+	bool pause, image; /* as struct snapshot_plan has them */
 	bool held;         /* a snapshot alone has the memory of a paused job */
 
 	bool matches; /* DONE: it names this snapshot */
@@ -235,8 +235,8 @@ struct control_state {
 	bool called; /* the user has asked it to run, and it has not run since */
 
 	enum snapshot_stage snapshot;
-	bool order_pause, order_image; /* of that snapshot */
-	bool order_kept;               /* a signal asked for it: try again */
+	bool plan_pause, plan_image; /* of that snapshot */
+	bool plan_kept;               /* a signal asked for it: try again */
 
 	enum lease lease;
 	struct operation_options yield; /* that is asked for */

@@ -210,7 +210,7 @@ static void release_rest(struct engine_op *op)
 	if (!engine.saved.contexts.count || !release_asked(op->release))
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
-	if (op->order && op->order->hold)
+	if (op->plan && op->plan->hold)
 		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
 	error = engine_release(op, &call);
 	if (error)
@@ -254,7 +254,7 @@ void engine_pause(struct engine_op *op)
 	op->written.code = NULL;
 	if (engine_is_out()) {
 		pause_rest(op, start);
-		if (op->order && !strcmp(op->result.code, END_OK))
+		if (op->plan && !strcmp(op->result.code, END_OK))
 			engine_snapshot(op);
 		else
 			op->written = op->result;
@@ -264,7 +264,7 @@ void engine_pause(struct engine_op *op)
 		goto out;
 	if (engine_take_memory(op, start + op->timeout_ms))
 		goto out;
-	if (engine.saves && op->order->image)
+	if (engine.saves && op->plan->image)
 		engine_release_all(op, &op->written);
 	else if (!engine_meet_released(op))
 		release_rest(op);
@@ -272,7 +272,7 @@ void engine_pause(struct engine_op *op)
 	in = in < engine.saved.nregions ? in : engine.saved.nregions;
 	engine_succeed(op, start, saved_live(&engine.saved, 0, in) * VMEM_GRANULE);
 out:
-	if (op->order)
+	if (op->plan)
 		engine_write_end(op, start);
 }
 

@@ -44,7 +44,7 @@ struct hold;
 struct pact;
 struct snapshot_error;
 struct snapshot_facts;
-struct snapshot_order;
+struct snapshot_plan;
 
 /* How far an operation is, for other threads to read; the numbers are written atomically. */
 struct engine_progress {
@@ -114,12 +114,12 @@ struct engine_op {
 	size_t bytes;                /* of a yield */
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */
 	size_t mapped;               /* the engine's: bytes that a yield has left on the GPU */
-	const struct snapshot_order *order; /* the snapshot to write; NULL: none */
+	const struct snapshot_plan *plan; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */
 
 	struct engine_progress progress;
 	struct engine_result result;  /* of every operation except engine_snapshot() */
-	struct engine_result written; /* of the snapshot, if there is an order */
+	struct engine_result written; /* of the snapshot, if there is a plan */
 
 	/* The engine's: since when it lacks memory that there was room for; clock_ms(); 0: it does not. */
 	double lacks_since_ms;
@@ -131,11 +131,11 @@ struct engine_op {
 };
 
 /*
- * The timeout bounds the wait for captures, calls and kernels. If there is an order, the engine
+ * The timeout bounds the wait for captures, calls and kernels. If there is a plan, the engine
  * writes the snapshot at the same time: from the first piece on, while it copies, unmaps and
  * releases the rest. As long as the job has its memory, a cancelled snapshot fails the pause, and
- * so does a failed snapshot if the order says that the pause is for the snapshot alone. After that,
- * or without such an order, the job is paused without the snapshot. A pause that fails fails the
+ * so does a failed snapshot if the plan says that the pause is for the snapshot alone. After that,
+ * or without such a plan, the job is paused without the snapshot. A pause that fails fails the
  * snapshot.
  */
 void engine_pause(struct engine_op *op);
@@ -180,8 +180,8 @@ void engine_trim(struct engine_op *op);
 void engine_probe(struct engine_op *op);
 
 /*
- * Write a paused job's memory to a snapshot. If the order says hold, the host memory is given back,
- * and a resume reads the snapshot first. If the order says image, the driver's checkpoint is taken
+ * Write a paused job's memory to a snapshot. If the plan says hold, the host memory is given back,
+ * and a resume reads the snapshot first. If the plan says image, the driver's checkpoint is taken
  * unless the pause took it. A failure leaves the job paused as it was.
  *
  * The phase "write" of a snapshot is the time from its first chunk to its last one, synced. Other

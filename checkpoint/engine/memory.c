@@ -89,7 +89,7 @@ static int load_kernels(struct engine_op *op)
 	bool first = engine.saved.copied == engine.saved.nregions;
 	CUresult error;
 
-	if (first ? !verify && !op->order && saved_bytes(&engine.saved) < SCAN_BYTES
+	if (first ? !verify && !op->plan && saved_bytes(&engine.saved) < SCAN_BYTES
 		  : !engine.saved.digests)
 		return 0;
 	error = saved_load_kernels(&engine.saved, op->drv);
@@ -194,7 +194,7 @@ static int copy_out(struct engine_op *op)
 	size_t *done = &op->progress.done;
 	int ret = 0;
 
-	if (op->order && engine_write_begin(op))
+	if (op->plan && engine_write_begin(op))
 		return -1;
 	if (engine.saved.copied)
 		ret = transfer(op, TRANSFER_OUT, 0, engine.saved.copied, done);

@@ -106,14 +106,14 @@ static void free_lists(struct saving *s)
 	free(s->arrived);
 }
 
-int saving_begin(struct saving *s, const struct saved *saved, const struct snapshot_order *order,
+int saving_begin(struct saving *s, const struct saved *saved, const struct snapshot_plan *plan,
 		 size_t bytes, const bool *cancel, struct snapshot_error *error)
 {
 	pthread_condattr_t attr;
 	int ret;
 
-	*s = (struct saving){.saved = saved, .order = order, .cancel = cancel};
-	ret = snapshot_begin(order->path, order->incremental, order->codec, bytes, &s->writer,
+	*s = (struct saving){.saved = saved, .plan = plan, .cancel = cancel};
+	ret = snapshot_begin(plan->path, plan->incremental, plan->codec, bytes, &s->writer,
 			     error);
 	if (ret)
 		return ret;
@@ -137,7 +137,7 @@ static void *write_main(void *arg)
 	int ret = snapshot_write(s->writer, &s->source, &s->done, s->cancel, &s->error);
 
 	/* Only a pause for the snapshot alone fails with it; one that the user wants does not. */
-	if (ret == -ECANCELED || (ret && s->order->pause))
+	if (ret == -ECANCELED || (ret && s->plan->pause))
 		__atomic_store_n(&s->stop, true, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&s->lock);
 	s->result = ret;
@@ -204,11 +204,11 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 	int dir = -1, ret = s->result;
 
 	/* The lock does not do: see in_use.h. */
-	if (!ret && s->order->hold)
+	if (!ret && s->plan->hold)
 		ret = snapshot_occupy(s->writer, &s->error);
 	if (!ret)
-		ret = snapshot_finish(s->writer, facts, s->order->image, &s->error);
-	if (!ret && !s->order->image)
+		ret = snapshot_finish(s->writer, facts, s->plan->image, &s->error);
+	if (!ret && !s->plan->image)
 		ret = dir = snapshot_keep(s->writer, &s->error);
 	if (ret < 0)
 		return ret;
@@ -217,7 +217,7 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 	ownfd_set(&place->dir, dir);
 	place->index = snapshot_number(s->writer);
 	memcpy(place->id, snapshot_id(s->writer), sizeof(place->id));
-	memcpy(place->path, s->order->path, sizeof(place->path));
+	memcpy(place->path, s->plan->path, sizeof(place->path));
 	snapshot_end(s->writer);
 	s->writer = NULL;
 	return 0;

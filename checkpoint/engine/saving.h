@@ -18,7 +18,7 @@
  * its pieces, by saving_close(); a write that fails or is cancelled sets @stop, which cancels the
  * transfer. The engine's thread makes all calls except saving_arrived(). No driver call is made.
  */
-#include "checkpoint/engine/order.h"
+#include "checkpoint/engine/plan.h"
 #include "checkpoint/snapshot/write.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ struct snapshot_place;
 
 struct saving {
 	const struct saved *saved;
-	const struct snapshot_order *order;
+	const struct snapshot_plan *plan;
 	const bool *cancel; /* set by others: give up */
 	struct snapshot_writer *writer;
 	struct snapshot_source source;
@@ -61,7 +61,7 @@ struct saving {
  * written. 0, to be undone by saving_end(), or a negative errno, with nothing to undo.
  */
 int saving_begin(struct saving *saving, const struct saved *saved,
-		 const struct snapshot_order *order, size_t bytes, const bool *cancel,
+		 const struct snapshot_plan *plan, size_t bytes, const bool *cancel,
 		 struct snapshot_error *error);
 
 void saving_start(struct saving *saving);

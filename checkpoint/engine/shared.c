@@ -56,11 +56,11 @@ int engine_check_host_memory(struct engine_result *result)
 int engine_check_shared(struct engine_op *op, struct engine_result *result)
 {
 	char id[RUNDIR_ID_SIZE], jobs[SHARING_JOBS];
-	size_t sharers = op->alone || op->order ? sharing_sharers(&op->progress.cancel, jobs) : 0;
+	size_t sharers = op->alone || op->plan ? sharing_sharers(&op->progress.cancel, jobs) : 0;
 
 	if (!sharers)
-		return op->order ? engine_check_host_memory(result) : 0;
-	if (op->order)
+		return op->plan ? engine_check_host_memory(result) : 0;
+	if (op->plan)
 		return engine_fail(result, END_UNSUPPORTED,
 				   "%zu other process%s GPU memory with this one, which no "
 				   "snapshot has yet",

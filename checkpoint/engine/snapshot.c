@@ -159,7 +159,7 @@ int engine_write_fail(struct engine_result *result)
 			result, END_BUSY,
 			"cancelled: a resume was asked for, the requester disconnected, or the "
 			"process exits");
-	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->order->path, s->error.text);
+	return engine_fail(result, END_FAILED, "%.255s: %.250s", s->plan->path, s->error.text);
 }
 
 void engine_write_drop(void)
@@ -178,12 +178,12 @@ void engine_write_drop(void)
 static int begin_saving(struct engine_op *op, size_t slots)
 {
 	struct snapshot_error error;
-	int ret = saving_begin(&engine.saving, &engine.saved, op->order, slots * VMEM_GRANULE,
+	int ret = saving_begin(&engine.saving, &engine.saved, op->plan, slots * VMEM_GRANULE,
 			       &op->progress.cancel, &error);
 
 	engine.saves = !ret;
 	if (ret)
-		engine_fail(&op->written, END_FAILED, "%.255s: %.250s", op->order->path,
+		engine_fail(&op->written, END_FAILED, "%.255s: %.250s", op->plan->path,
 			    error.text);
 	return ret;
 }
@@ -204,7 +204,7 @@ int engine_write_begin(struct engine_op *op)
 		saving_start(&engine.saving);
 		return 0;
 	}
-	if (!op->order->pause)
+	if (!op->plan->pause)
 		return 0;
 	return engine_fail(&op->result, op->written.code, "%s", op->written.message);
 }
@@ -328,7 +328,7 @@ static void end_snapshot(struct engine_op *op, double start)
 	engine_write_drop();
 	if (ret)
 		return;
-	if (op->order->hold)
+	if (op->plan->hold)
 		give_host_memory_back(op->drv);
 	else
 		snapshot_place_unlock(&engine.place);
@@ -377,10 +377,10 @@ void engine_snapshot(struct engine_op *op)
 	}
 	if (engine_check_host_memory(result))
 		return;
-	if (op->order->image && !engine.released &&
+	if (op->plan->image && !engine.released &&
 	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;
-	if ((op->order->image && engine_release_all(op, result)) ||
+	if ((op->plan->image && engine_release_all(op, result)) ||
 	    begin_saving(op, engine.saved.used_slots))
 		return;
 	saving_close(&engine.saving, true);

@@ -94,7 +94,7 @@ static struct control_state state_in(enum activity activity)
 				activity == ACTIVITY_RELEASING;
 	if (activity == ACTIVITY_WRITING) {
 		s.snapshot = SNAPSHOT_WRITTEN;
-		s.order_image = true;
+		s.plan_image = true;
 	}
 	return s;
 }
@@ -865,7 +865,7 @@ static uint64_t key_of(const struct model *m)
 		       s->options.timeout_ms,
 		       s->by_signal,
 		       s->snapshot,
-		       s->snapshot ? s->order_pause + 2 * s->order_image + 4 * s->order_kept : 0,
+		       s->snapshot ? s->plan_pause + 2 * s->plan_image + 4 * s->plan_kept : 0,
 		       s->trim,
 		       s->whole,
 		       s->options.release,

@@ -9,7 +9,7 @@
  * fail.
  */
 #include "checkpoint/engine/engine.h"
-#include "checkpoint/engine/order.h"
+#include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/claims.h"
 #include "checkpoint/ledger/contexts.h"
@@ -280,11 +280,11 @@ static void tidy(void)
 
 static const char *snapshot(bool pause, bool hold)
 {
-	static struct snapshot_order order;
+	static struct snapshot_plan order;
 	struct snapshot_facts facts = {.cuda = 13000};
 
 	facts.devices = devices_all(&facts.ndevices);
-	order = (struct snapshot_order){
+	order = (struct snapshot_plan){
 		.hold = hold, .incremental = rand() % 2, .codec = SNAPSHOT_RAW};
 	strcpy(order.path, dir);
 	prepare(rand() % 2 ? RELEASE_ALL : RELEASE_MEMORY);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SNAPSHOT_ORDER_H
-#define CUDAW_SNAPSHOT_ORDER_H
+#ifndef CUDAW_SNAPSHOT_PLAN_H
+#define CUDAW_SNAPSHOT_PLAN_H
 /* The snapshot that a request or a signal asks for. */
 #include "checkpoint/snapshot/format.h"
 
 #include <limits.h>
 #include <stdbool.h>
 
-struct snapshot_order {
+struct snapshot_plan {
 	char path[PATH_MAX]; /* of the directory, absolute */
 	bool pause;          /* the job pauses for the snapshot alone, and then runs again */
 	bool incremental;
