@@ -115,7 +115,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns bench-snapshot \
+.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-words check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns bench-snapshot \
 	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
 	install uninstall deps clean help
 .DELETE_ON_ERROR:
@@ -312,7 +312,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
-$(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/format.o
+$(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
 $(O)/tests/fuzz/replay_turns: $(OBJ)/tools/daemon/lines.o
 $(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
@@ -356,7 +356,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
-$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/format.c
+$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
 $(O)/tests/fuzz/fuzz_turns: tools/daemon/lines.c common/nvml.c
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c)
 
@@ -377,7 +377,7 @@ $(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 # The libraries call the program's secure_getenv().
 $(O)/tests/programs/fork_binding: CFLAGS += -rdynamic
 
-$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/driver.c)
+$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/cuda_driver.c)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
@@ -560,6 +560,10 @@ check-fresh:
 check-layers:
 	$(Q)tests/check-layers
 
+## check-words: check that one word means one thing, as docs/architecture.md has it
+check-words:
+	$(Q)tests/check-words
+
 ## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
 check-abi: all
 	$(Q)test -n "$(REAL)" || { echo "usage: make check-abi REAL=/path/to/libcuda.so.1 (or libcudart.so.N)"; exit 2; }
@@ -625,7 +629,7 @@ $(LOOPS): private SANFLAGS :=
 $(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-name=lib$(RUNTIME)_preinit.o) -l$(RUNTIME)
 
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_shared vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
+$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
 # In test_trace and test_rewrite the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags
 # UBSan's check of &gate_self goes by.
 $(OBJ)/wrapper/trace/%.o $(OBJ)/gen/calls.o: private SANFLAGS += -fno-sanitize=null

@@ -27,13 +27,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define RUNDIR_TMP         "/tmp"
-#define RUNDIR_PREFIX      "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
-#define RUNDIR_SUFFIX      ".sock"
+#define RUNDIR_TMP            "/tmp"
+#define RUNDIR_PREFIX         "cudaw-" /* RUNDIR_TMP/RUNDIR_PREFIX<uid> */
+#define RUNDIR_SUFFIX         ".sock"
 #define RUNDIR_SHARING_SUFFIX ".sharing"
-#define RUNDIR_CLAIMS      "host-memory.lock"
-#define RUNDIR_ID_SIZE     7           /* a job id with its terminating zero */
-#define RUNDIR_ANYONE      ((uid_t)-1) /* for a reader that is root */
+#define RUNDIR_CLAIMS         "host-memory.lock"
+#define RUNDIR_ID_SIZE        7           /* a job id with its terminating zero */
+#define RUNDIR_ANYONE         ((uid_t)-1) /* for a reader that is root */
 
 /*
  * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL if CUDAW_RUNTIME_DIR is

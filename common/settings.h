@@ -116,7 +116,7 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(TURNS, "CUDAW_TURNS", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,              \
 	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
 	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "  \
-	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                 \
+	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                   \
 	X(TURNS_CLASS, "CUDAW_TURNS_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
 	  "batch", READ_BY_JOBS,                                                                     \
 	  "With CUDAW_TURNS: jobs of the class interactive come before those of batch.")             \

@@ -8,20 +8,20 @@
 #include <utlist.h>
 
 /* A context that has access to the memory of another context. */
-struct access {
+struct grant {
 	CUcontext ctx, owner;
 	CUdevice dev, owner_dev;
-	struct access *next;
+	struct grant *next;
 };
 
 FORKS_LOCK(lock);
-static struct access *accesses; /* under lock */
+static struct grant *grants; /* under lock */
 
-static struct access *find(CUcontext ctx, CUcontext owner)
+static struct grant *find(CUcontext ctx, CUcontext owner)
 {
-	struct access *p;
+	struct grant *p;
 
-	LL_FOREACH(accesses, p)
+	LL_FOREACH(grants, p)
 	if (p->ctx == ctx && p->owner == owner)
 		break;
 	return p;
@@ -29,9 +29,9 @@ static struct access *find(CUcontext ctx, CUcontext owner)
 
 static bool has_access(CUdevice dev, CUdevice owner_dev)
 {
-	const struct access *p;
+	const struct grant *p;
 
-	LL_FOREACH(accesses, p)
+	LL_FOREACH(grants, p)
 	if (p->dev == dev && p->owner_dev == owner_dev)
 		return true;
 	return false;
@@ -79,7 +79,7 @@ static CUresult update(CUdevice dev, CUdevice user)
 
 static CUresult enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice owner_dev)
 {
-	struct access *p;
+	struct grant *p;
 	CUresult rc;
 
 	if (find(ctx, owner))
@@ -87,11 +87,11 @@ static CUresult enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevice ow
 	p = malloc(sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*p = (struct access){.ctx = ctx, .owner = owner, .dev = dev, .owner_dev = owner_dev};
-	LL_PREPEND(accesses, p);
+	*p = (struct grant){.ctx = ctx, .owner = owner, .dev = dev, .owner_dev = owner_dev};
+	LL_PREPEND(grants, p);
 	rc = update(owner_dev, dev);
 	if (rc != CUDA_SUCCESS) {
-		LL_DELETE(accesses, p);
+		LL_DELETE(grants, p);
 		free(p);
 	}
 	return rc;
@@ -113,23 +113,23 @@ CUresult vmem_access_enable(CUcontext ctx, CUdevice dev, CUcontext owner, CUdevi
 }
 
 /* Forget @p, which is freed unless the access cannot be changed. */
-static CUresult disable(struct access *p)
+static CUresult disable(struct grant *p)
 {
 	CUresult rc;
 
-	LL_DELETE(accesses, p);
+	LL_DELETE(grants, p);
 	rc = update(p->owner_dev, p->dev);
 	if (rc == CUDA_SUCCESS)
 		free(p);
 	else
-		LL_PREPEND(accesses, p);
+		LL_PREPEND(grants, p);
 	return rc;
 }
 
 CUresult vmem_access_disable(CUcontext ctx, CUcontext owner)
 {
 	CUresult rc = CUDA_SUCCESS;
-	struct access *p;
+	struct grant *p;
 
 	pthread_mutex_lock(&lock);
 	p = find(ctx, owner);
@@ -159,14 +159,14 @@ CUresult vmem_copies_enable(CUdevice dev, CUdevice owner_dev)
 /* A failure leaves access behind that nobody uses, until the pair of devices changes again. */
 static void forget_context(CUcontext ctx)
 {
-	struct access *p, *next;
+	struct grant *p, *next;
 
 	pthread_mutex_lock(&lock);
-	LL_FOREACH_SAFE(accesses, p, next)
+	LL_FOREACH_SAFE(grants, p, next)
 	{
 		if (p->ctx != ctx && p->owner != ctx)
 			continue;
-		LL_DELETE(accesses, p);
+		LL_DELETE(grants, p);
 		update(p->owner_dev, p->dev);
 		free(p);
 	}

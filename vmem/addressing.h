@@ -5,7 +5,7 @@
  * addressing: how vmem's addresses are backed (vmem.h, translate.h), or whether vmem is off.
  * CUDAW_ADDRESSING decides; if it is not set, the abilities of the devices do.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -21,8 +21,8 @@
 
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-struct object {
-	struct object *next;
+struct host_object {
+	struct host_object *next;
 	CUmemGenericAllocationHandle handle;
 	struct ownfd file;
 	size_t size, granule;
@@ -31,11 +31,11 @@ struct object {
 	bool shared; /* exported or imported */
 };
 
-struct mapping {
-	struct mapping *next;
+struct host_mapping {
+	struct host_mapping *next;
 	CUdeviceptr start;
 	size_t size;
-	struct object *object;
+	struct host_object *object;
 	unsigned char devices[GPU_MAX], host; /* CUmemAccess_flags */
 	bool open;                            /* the host may touch it */
 	bool wanted;                          /* a device may */
@@ -50,8 +50,8 @@ struct reservation {
 
 FORKS_LOCK(lock);
 /* Under lock, as all that follows. */
-static struct object *objects_list;
-static struct mapping *mappings; /* in the order of their addresses */
+static struct host_object *objects_list;
+static struct host_mapping *mappings; /* in the order of their addresses */
 static struct reservation *reservations;
 static CUmemGenericAllocationHandle last;
 static bool mapped;  /* there are mappings; atomic, to be read without the lock */
@@ -73,18 +73,18 @@ static bool is_inside(CUdeviceptr a, size_t a_size, CUdeviceptr b, size_t b_size
 	return a >= b && a - b <= b_size && a_size <= b_size - (a - b);
 }
 
-static struct object *object_find(CUmemGenericAllocationHandle handle)
+static struct host_object *object_find(CUmemGenericAllocationHandle handle)
 {
-	struct object *o = objects_list;
+	struct host_object *o = objects_list;
 
 	while (o && o->handle != handle)
 		o = o->next;
 	return o && o->refs ? o : NULL;
 }
 
-static void object_put(struct object *o)
+static void object_put(struct host_object *o)
 {
-	struct object **p = &objects_list;
+	struct host_object **p = &objects_list;
 
 	if (o->refs || o->maps)
 		return;
@@ -96,9 +96,9 @@ static void object_put(struct object *o)
 }
 
 /* The first mapping in the range. */
-static struct mapping *mapping_find(CUdeviceptr ptr, size_t size)
+static struct host_mapping *mapping_find(CUdeviceptr ptr, size_t size)
 {
-	struct mapping *m = mappings;
+	struct host_mapping *m = mappings;
 
 	while (m && m->start < ptr && !overlaps(m->start, m->size, ptr, size))
 		m = m->next;
@@ -106,14 +106,14 @@ static struct mapping *mapping_find(CUdeviceptr ptr, size_t size)
 }
 
 /* The next one behind @m. */
-static struct mapping *mapping_next(const struct mapping *m, CUdeviceptr ptr, size_t size)
+static struct host_mapping *mapping_next(const struct host_mapping *m, CUdeviceptr ptr, size_t size)
 {
 	return m->next && overlaps(m->next->start, m->next->size, ptr, size) ? m->next : NULL;
 }
 
-static void mapping_insert(struct mapping *m)
+static void mapping_insert(struct host_mapping *m)
 {
-	struct mapping **p = &mappings;
+	struct host_mapping **p = &mappings;
 
 	while (*p && (*p)->start < m->start)
 		p = &(*p)->next;
@@ -123,9 +123,9 @@ static void mapping_insert(struct mapping *m)
 	__atomic_store_n(&mapped, true, __ATOMIC_RELEASE);
 }
 
-static void mapping_remove(struct mapping *m)
+static void mapping_remove(struct host_mapping *m)
 {
-	struct mapping **p = &mappings;
+	struct host_mapping **p = &mappings;
 
 	while (*p != m)
 		p = &(*p)->next;
@@ -139,13 +139,13 @@ static void mapping_remove(struct mapping *m)
 CUresult host_objects_add(int fd, size_t size, size_t granule, const CUmemAllocationProp *prop,
 			  bool shared, CUmemGenericAllocationHandle *handle)
 {
-	struct object *o = calloc(1, sizeof(*o));
+	struct host_object *o = calloc(1, sizeof(*o));
 
 	if (!o) {
 		close(fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*o = (struct object){
+	*o = (struct host_object){
 		.size = size, .granule = granule, .prop = *prop, .refs = 1, .shared = shared};
 	ownfd_set(&o->file, fd);
 	pthread_mutex_lock(&lock);
@@ -159,7 +159,7 @@ CUresult host_objects_add(int fd, size_t size, size_t granule, const CUmemAlloca
 
 CUresult host_objects_release(CUmemGenericAllocationHandle handle)
 {
-	struct object *o;
+	struct host_object *o;
 
 	pthread_mutex_lock(&lock);
 	o = object_find(handle);
@@ -173,7 +173,7 @@ CUresult host_objects_release(CUmemGenericAllocationHandle handle)
 
 CUresult host_objects_retain(CUdeviceptr ptr, CUmemGenericAllocationHandle *handle)
 {
-	struct mapping *m;
+	struct host_mapping *m;
 
 	if (!host_objects_overlap(ptr, 1))
 		return CUDA_ERROR_NOT_FOUND;
@@ -189,7 +189,7 @@ CUresult host_objects_retain(CUdeviceptr ptr, CUmemGenericAllocationHandle *hand
 
 CUresult host_objects_get_properties(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
-	const struct object *o;
+	const struct host_object *o;
 
 	pthread_mutex_lock(&lock);
 	o = object_find(handle);
@@ -200,7 +200,7 @@ CUresult host_objects_get_properties(CUmemAllocationProp *prop, CUmemGenericAllo
 }
 
 /* With lock held. -1: the program has closed it. */
-static int file_of(const struct object *o)
+static int file_of(const struct host_object *o)
 {
 	int fd = ownfd_get(&o->file);
 
@@ -215,7 +215,7 @@ CUresult host_objects_export(int *fd, CUmemGenericAllocationHandle handle,
 			     CUmemAllocationHandleType type, unsigned long long flags)
 {
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
-	struct object *o;
+	struct host_object *o;
 	int file, made;
 
 	pthread_mutex_lock(&lock);
@@ -251,7 +251,7 @@ CUresult host_objects_import(int fd, size_t granule, CUmemGenericAllocationHandl
 
 bool host_objects_are_shared(void)
 {
-	const struct object *o;
+	const struct host_object *o;
 
 	pthread_mutex_lock(&lock);
 	for (o = objects_list; o && !o->shared;)
@@ -267,7 +267,7 @@ static bool map_nothing(CUdeviceptr ptr, size_t size)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-static CUresult map_file(const struct object *o, CUdeviceptr ptr, size_t size)
+static CUresult map_file(const struct host_object *o, CUdeviceptr ptr, size_t size)
 {
 	int fd = file_of(o);
 
@@ -290,7 +290,7 @@ static bool is_free(CUdeviceptr ptr, size_t size)
 	return r && !mapping_find(ptr, size);
 }
 
-static CUresult check_map(const struct object *o, CUdeviceptr ptr, size_t size, size_t offset,
+static CUresult check_map(const struct host_object *o, CUdeviceptr ptr, size_t size, size_t offset,
 			  unsigned long long flags)
 {
 	if (!o || flags || !size || (ptr | size | offset) % o->granule ||
@@ -305,7 +305,7 @@ static CUresult check_map(const struct object *o, CUdeviceptr ptr, size_t size, 
 CUresult host_objects_map(CUdeviceptr ptr, size_t size, size_t offset,
 			  CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-	struct mapping *m = calloc(1, sizeof(*m));
+	struct host_mapping *m = calloc(1, sizeof(*m));
 	CUresult rc;
 
 	if (!m)
@@ -339,7 +339,7 @@ bool host_objects_overlap(CUdeviceptr ptr, size_t size)
 
 bool host_objects_split(CUdeviceptr ptr, size_t size)
 {
-	const struct mapping *m;
+	const struct host_mapping *m;
 
 	pthread_mutex_lock(&lock);
 	m = mapping_find(ptr, size);
@@ -351,7 +351,7 @@ bool host_objects_split(CUdeviceptr ptr, size_t size)
 
 size_t host_objects_gap(CUdeviceptr *ptr, CUdeviceptr end)
 {
-	const struct mapping *m;
+	const struct host_mapping *m;
 
 	pthread_mutex_lock(&lock);
 	while (*ptr < end && (m = mapping_find(*ptr, 1)))
@@ -363,7 +363,7 @@ size_t host_objects_gap(CUdeviceptr *ptr, CUdeviceptr end)
 
 bool host_objects_lookup(CUdeviceptr ptr, struct host_objects_info *info)
 {
-	const struct mapping *m;
+	const struct host_mapping *m;
 
 	if (!__atomic_load_n(&mapped, __ATOMIC_ACQUIRE))
 		return false;
@@ -381,8 +381,8 @@ bool host_objects_lookup(CUdeviceptr ptr, struct host_objects_info *info)
  * meanwhile. Natively nothing is registered here, so the call must not fail beside a capture of the thread, as it
  * would.
  */
-static CUresult call_in(CUcontext ctx, CUresult (*function)(const struct mapping *m),
-			const struct mapping *m)
+static CUresult call_in(CUcontext ctx, CUresult (*function)(const struct host_mapping *m),
+			const struct host_mapping *m)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUresult rc;
@@ -399,18 +399,18 @@ static CUresult call_in(CUcontext ctx, CUresult (*function)(const struct mapping
 	return rc;
 }
 
-static CUresult do_register(const struct mapping *m)
+static CUresult do_register(const struct host_mapping *m)
 {
 	return vm.drv->cuMemHostRegister_v2((void *)(uintptr_t)m->start, m->size,
 					    CU_MEMHOSTREGISTER_PORTABLE);
 }
 
-static CUresult do_unregister(const struct mapping *m)
+static CUresult do_unregister(const struct host_mapping *m)
 {
 	return vm.drv->cuMemHostUnregister((void *)(uintptr_t)m->start);
 }
 
-static CUresult mapping_register(struct mapping *m, CUcontext ctx)
+static CUresult mapping_register(struct host_mapping *m, CUcontext ctx)
 {
 	CUresult rc = call_in(ctx, do_register, m);
 
@@ -426,7 +426,7 @@ static bool is_gone(CUresult rc)
 	       rc == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-static CUresult mapping_close(struct mapping *m)
+static CUresult mapping_close(struct host_mapping *m)
 {
 	CUresult rc = m->ctx ? call_in(m->ctx, do_unregister, m) : CUDA_SUCCESS;
 
@@ -443,7 +443,7 @@ static CUresult mapping_close(struct mapping *m)
 CUresult host_objects_unmap(CUdeviceptr ptr, size_t size)
 {
 	CUresult rc = CUDA_SUCCESS;
-	struct mapping *m;
+	struct host_mapping *m;
 
 	pthread_mutex_lock(&lock);
 	while (rc == CUDA_SUCCESS && (m = mapping_find(ptr, size)))
@@ -479,12 +479,12 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 	return CUDA_SUCCESS;
 }
 
-static unsigned char *access_of(struct mapping *m, const CUmemLocation *location)
+static unsigned char *access_of(struct host_mapping *m, const CUmemLocation *location)
 {
 	return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? &m->devices[location->id] : &m->host;
 }
 
-static CUresult mapping_allow(struct mapping *m, const CUmemAccessDesc *desc, size_t count,
+static CUresult mapping_allow(struct host_mapping *m, const CUmemAccessDesc *desc, size_t count,
 			      CUcontext ctx)
 {
 	bool opens = false, wants = false;
@@ -517,7 +517,7 @@ CUresult host_objects_set_access(CUdeviceptr ptr, size_t size, const CUmemAccess
 				 size_t count, CUcontext ctx)
 {
 	CUresult rc = check_access(desc, count);
-	struct mapping *m;
+	struct host_mapping *m;
 
 	pthread_mutex_lock(&lock);
 	for (m = mapping_find(ptr, size); m && rc == CUDA_SUCCESS; m = mapping_next(m, ptr, size))
@@ -530,7 +530,7 @@ CUresult host_objects_get_access(unsigned long long *flags, const CUmemLocation 
 				 CUdeviceptr ptr)
 {
 	const CUmemAccessDesc desc = {.location = *location};
-	struct mapping *m;
+	struct host_mapping *m;
 
 	if (check_access(&desc, 1) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -545,7 +545,7 @@ CUresult host_objects_get_access(unsigned long long *flags, const CUmemLocation 
 void host_objects_context_gone(CUcontext ctx)
 {
 	pthread_mutex_lock(&lock);
-	for (struct mapping *m = mappings; m; m = m->next)
+	for (struct host_mapping *m = mappings; m; m = m->next)
 		if (m->ctx == ctx) {
 			m->ctx = NULL;
 			__atomic_store_n(&waiting, true, __ATOMIC_RELEASE);
@@ -563,7 +563,7 @@ void host_objects_register(CUcontext ctx)
 	bool waits = false;
 
 	pthread_mutex_lock(&lock);
-	for (struct mapping *m = mappings; m; m = m->next) {
+	for (struct host_mapping *m = mappings; m; m = m->next) {
 		CUresult rc = m->wanted && !m->ctx ? mapping_register(m, ctx) : CUDA_SUCCESS;
 
 		if (rc != CUDA_SUCCESS)

@@ -7,7 +7,7 @@
  *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached, joined	access.c	access of other devices
  *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
- *	shared.c	allocations that other processes may have
+ *	legacy.c	allocations that other processes may have
  *
  * Locks: that of a device guards its regions, heaps, cache and statistics, and is held across driver
  * calls. vm.lock guards the addresses, the region objects that are not in use, and the record of freed
@@ -47,7 +47,7 @@ struct region {
 	size_t left; /* bytes behind @mapped that a failed map left; they count as not mapped */
 	bool idle;   /* it has no live allocation, and no kept memory */
 	bool cached; /* it is in its device's cache */
-	/* Other processes may have its memory (shared.h): the first bytes of the keys of its pieces. */
+	/* Other processes may have its memory (legacy.h): the first bytes of the keys of its pieces. */
 	bool shared;
 	unsigned char key[OBJECT_KEY];
 	struct region *prev, *next;

@@ -106,7 +106,7 @@ void objects_put_kept(void);
 
 /*
  * For another process: a descriptor of the driver for the object of this process with that key, or
- * for the part of an allocation that has it (shared.h), and its size. The caller closes it.
+ * for the part of an allocation that has it (legacy.h), and its size. The caller closes it.
  * CUDA_ERROR_INVALID_VALUE: there is none; CUDA_ERROR_NOT_READY: a pause has the memory.
  */
 CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);

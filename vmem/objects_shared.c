@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
 #include "vmem/objects_internal.h"
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,7 @@ bool objects_have_key(const unsigned char key[OBJECT_KEY])
 	pthread_mutex_lock(&objects.lock);
 	have = find_key(key);
 	pthread_mutex_unlock(&objects.lock);
-	return have || shared_has(key);
+	return have || legacy_has(key);
 }
 
 static CUresult export_object(struct object *o, int *fd, size_t *size)
@@ -145,7 +145,7 @@ CUresult objects_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *si
 
 	pthread_mutex_lock(&objects.lock);
 	o = find_key(key);
-	if (!o && !shared_has(key))
+	if (!o && !legacy_has(key))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	else if (objects.closed)
 		rc = CUDA_ERROR_NOT_READY;
@@ -304,5 +304,5 @@ size_t objects_shared_held(void)
 		n += o->shared && !o->left && !o->away;
 	}
 	pthread_mutex_unlock(&objects.lock);
-	return n + shared_held();
+	return n + legacy_held();
 }

@@ -21,7 +21,7 @@
  * Locking: translate() takes no lock, translate_back() a lock of its own. The table's entries of a
  * mapping in use do not change; vmem serialises mapping and unmapping.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "vmem/space.h"
 
 #define TRANSLATE_BASE (VMEM_BASE - VMEM_GRANULE)

@@ -42,7 +42,7 @@
  * vmem never synchronises the GPU (the caller of vmem_free() has), prints nothing in a call that
  * succeeds, and knows neither the gate nor its callers.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

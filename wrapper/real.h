@@ -5,7 +5,7 @@
  * The real driver: `real`, a table of all its functions that driver.calls names (generated from
  * cuda.h, calls.h), and the shorter table by which vmem and checkpoint call it.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include "calls.h"
 

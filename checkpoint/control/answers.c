@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"

@@ -7,7 +7,7 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/ranks.h"
 #include "common/ownfd.h"

@@ -6,7 +6,7 @@
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/signals_reach.h"

@@ -10,7 +10,7 @@
  * control.c has the loop, and the start of the thread. The parts do not know the loop; each uses
  * only parts below it:
  *	clients.h	lines of clients become events
- *	turns.h		the daemon that lets jobs take turns, a client that this process connects to
+ *	turn.h		the daemon that lets jobs take turns, a client that this process connects to
  *	signals_take.h	signals become events
  *	job.h		the job's state and last results; carries out actions
  *	operation.h	an operation of the engine, in a thread of its own, so that the control
@@ -24,7 +24,7 @@
  * Fork: the child has no control thread and, where CUDA was in use, refuses CUDA calls as the
  * driver does. Exit: a call that waits at the closed gate is refused after a while.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 /* Start the control thread, once a process; later calls do nothing. Any thread may call it. */
 void control_start(const struct cuda_driver *drv);

@@ -10,7 +10,7 @@
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/forks.h"
 #include "common/trace.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <errno.h>
 #include <pthread.h>

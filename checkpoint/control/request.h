@@ -34,8 +34,8 @@ struct request {
 	int timeout_ms;
 	enum release_choice release;
 	struct snapshot_plan plan; /* of a snapshot */
-	const char *path;            /* of done and moved; in the line */
-	size_t bytes;                /* of yield and room */
+	const char *path;          /* of done and moved; in the line */
+	size_t bytes;              /* of yield and room */
 	CUcheckpointGpuPair pairs[GPU_MAX];
 	size_t npairs;
 };

@@ -2,7 +2,7 @@
 #include "checkpoint/control/signals_take.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/request.h"
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/control/signals.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"

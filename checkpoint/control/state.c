@@ -422,8 +422,8 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	bool pause = control_operation(s) == OP_PAUSE;
 	bool again = s->activity == ACTIVITY_PAUSING_AGAIN ||
 		     s->activity == ACTIVITY_RESUMING_AGAIN || is_asked_for_longer(s, e);
-	bool by_user = pause && s->snapshot == SNAPSHOT_WRITTEN && s->plan_pause &&
-		       s->wishes[WISHER_USER];
+	bool by_user =
+		pause && s->snapshot == SNAPSHOT_WRITTEN && s->plan_pause && s->wishes[WISHER_USER];
 
 	return (again || by_user) && e->paused != pause && strcmp(e->code, END_OK) != 0;
 }

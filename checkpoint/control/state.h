@@ -236,7 +236,7 @@ struct control_state {
 
 	enum snapshot_stage snapshot;
 	bool plan_pause, plan_image; /* of that snapshot */
-	bool plan_kept;               /* a signal asked for it: try again */
+	bool plan_kept;              /* a signal asked for it: try again */
 
 	enum lease lease;
 	struct operation_options yield; /* that is asked for */

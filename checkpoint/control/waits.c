@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/job.h"
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"
 #include "common/clock.h"

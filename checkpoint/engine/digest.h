@@ -18,7 +18,7 @@
  * (tests/unit/checkpoint/test_digest.c). The order in which words are added does not matter, so any
  * number of threads may share the work.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "vmem/vmem.h"
 
 #include <stdbool.h>

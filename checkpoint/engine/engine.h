@@ -110,12 +110,12 @@ struct engine_op {
 	int timeout_ms;
 	bool alone; /* of a pause or a yield: no other process of the job is asked for it as well */
 	bool awaits_lock; /* of a resume or a fill: others get a moment to leave its snapshot */
-	enum release_choice release; /* what a pause gives back */
-	size_t bytes;                /* of a yield */
-	size_t room;                 /* the engine's: the last progress.room that a fill saw */
-	size_t mapped;               /* the engine's: bytes that a yield has left on the GPU */
+	enum release_choice release;      /* what a pause gives back */
+	size_t bytes;                     /* of a yield */
+	size_t room;                      /* the engine's: the last progress.room that a fill saw */
+	size_t mapped;                    /* the engine's: bytes that a yield has left on the GPU */
 	const struct snapshot_plan *plan; /* the snapshot to write; NULL: none */
-	struct snapshot_facts *facts;       /* of the snapshot; the engine adds what it knows */
+	struct snapshot_facts *facts;     /* of the snapshot; the engine adds what it knows */
 
 	struct engine_progress progress;
 	struct engine_result result;  /* of every operation except engine_snapshot() */

@@ -16,13 +16,13 @@
 
 _Static_assert(SNAPSHOT_CHUNK == VMEM_GRANULE, "a chunk is a granule");
 
-int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error)
+int fetch_place_lock(struct fetch_place *place, struct snapshot_error *error)
 {
 	int dir = snapshot_dir_open(place->path, error);
 
 	if (dir < 0)
 		return dir;
-	snapshot_place_unlock(place);
+	fetch_place_unlock(place);
 	ownfd_set(&place->dir, dir);
 	return 0;
 }
@@ -30,7 +30,7 @@ int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *err
 /*
  * Load the index that @place names from the directory @dir, and check that it is the same snapshot.
  */
-static int load_index(const struct snapshot_place *place, int dir, struct snapshot_index *index,
+static int load_index(const struct fetch_place *place, int dir, struct snapshot_index *index,
 		      struct snapshot_error *error)
 {
 	int ret = snapshot_index_load(dir, place->index, index, error);
@@ -42,8 +42,7 @@ static int load_index(const struct snapshot_place *place, int dir, struct snapsh
 			     "it holds another snapshot, not the one that this job is in");
 }
 
-int snapshot_place_move(struct snapshot_place *place, const char *path,
-			struct snapshot_error *error)
+int fetch_place_move(struct fetch_place *place, const char *path, struct snapshot_error *error)
 {
 	struct snapshot_index index;
 	int dir, ret;
@@ -59,13 +58,13 @@ int snapshot_place_move(struct snapshot_place *place, const char *path,
 		return ret;
 	}
 	snapshot_index_free(&index);
-	snapshot_place_unlock(place);
+	fetch_place_unlock(place);
 	strcpy(place->path, path);
 	ownfd_set(&place->dir, dir);
 	return 0;
 }
 
-void snapshot_place_unlock(struct snapshot_place *place)
+void fetch_place_unlock(struct fetch_place *place)
 {
 	int dir = ownfd_get(&place->dir);
 
@@ -119,8 +118,8 @@ static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *
 	return 0;
 }
 
-int snapshot_saved_fetch(const struct saved *s, const struct snapshot_place *place, size_t *done,
-			 const bool *cancel, struct snapshot_error *error)
+int fetch_saved(const struct saved *s, const struct fetch_place *place, size_t *done,
+		const bool *cancel, struct snapshot_error *error)
 {
 	struct snapshot_read what = {.take = put_chunk, .arg = (void *)s, .done = done};
 	struct snapshot_index index;

@@ -20,7 +20,7 @@ struct snapshot_error;
  * another snapshot over data that this process has nowhere else. A process image must not have the
  * directory open: a restore would open it at the same path.
  */
-struct snapshot_place {
+struct fetch_place {
 	char path[PATH_MAX];
 	struct ownfd dir;
 	uint32_t index;
@@ -28,23 +28,22 @@ struct snapshot_place {
 };
 
 /* Lock the directory. 0 or a negative errno. */
-int snapshot_place_lock(struct snapshot_place *place, struct snapshot_error *error);
+int fetch_place_lock(struct fetch_place *place, struct snapshot_error *error);
 
 /*
  * The directory is at @path now: lock it there. 0 or a negative errno; then nothing is changed.
  * -ESTALE if that directory has another snapshot, the error of snapshot_index_load() if it has
  * none.
  */
-int snapshot_place_move(struct snapshot_place *place, const char *path,
-			struct snapshot_error *error);
-void snapshot_place_unlock(struct snapshot_place *place);
+int fetch_place_move(struct fetch_place *place, const char *path, struct snapshot_error *error);
+void fetch_place_unlock(struct fetch_place *place);
 
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
- * (saved_place()). The directory is locked (snapshot_place_lock()), and stays locked. 0 or a
+ * (saved_place()). The directory is locked (fetch_place_lock()), and stays locked. 0 or a
  * negative errno: -ESTALE if the directory has another snapshot.
  */
-int snapshot_saved_fetch(const struct saved *saved, const struct snapshot_place *place,
-			 size_t *done, const bool *cancel, struct snapshot_error *error);
+int fetch_saved(const struct saved *saved, const struct fetch_place *place, size_t *done,
+		const bool *cancel, struct snapshot_error *error);
 
 #endif

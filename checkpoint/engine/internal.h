@@ -27,7 +27,7 @@
 struct engine {
 	const struct engine_moves *moves; /* may be NULL */
 	struct saved saved;
-	struct snapshot_place place;
+	struct fetch_place place;
 	size_t held_slots; /* of the data that the snapshot alone has */
 	struct saving saving;
 	bool saves; /* a snapshot is being written: saving is in use */

@@ -113,8 +113,7 @@ int saving_begin(struct saving *s, const struct saved *saved, const struct snaps
 	int ret;
 
 	*s = (struct saving){.saved = saved, .plan = plan, .cancel = cancel};
-	ret = snapshot_begin(plan->path, plan->incremental, plan->codec, bytes, &s->writer,
-			     error);
+	ret = snapshot_begin(plan->path, plan->incremental, plan->codec, bytes, &s->writer, error);
 	if (ret)
 		return ret;
 	ret = make_lists(s);
@@ -198,8 +197,8 @@ bool saving_is_over(struct saving *s, int wait_ms)
 	return over;
 }
 
-int saving_commit(struct saving *s, const struct snapshot_facts *facts,
-		  struct snapshot_place *place, struct snapshot_totals *totals)
+int saving_commit(struct saving *s, const struct snapshot_facts *facts, struct fetch_place *place,
+		  struct snapshot_totals *totals)
 {
 	int dir = -1, ret = s->result;
 
@@ -213,7 +212,7 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts,
 	if (ret < 0)
 		return ret;
 	*totals = *snapshot_totals(s->writer);
-	snapshot_place_unlock(place);
+	fetch_place_unlock(place);
 	ownfd_set(&place->dir, dir);
 	place->index = snapshot_number(s->writer);
 	memcpy(place->id, snapshot_id(s->writer), sizeof(place->id));

@@ -27,7 +27,7 @@
 
 struct saved;
 struct snapshot_facts;
-struct snapshot_place;
+struct fetch_place;
 
 struct saving {
 	const struct saved *saved;
@@ -60,9 +60,8 @@ struct saving {
  * @saved has its lists and, if digests will be taken, their kernels. At most @bytes will be
  * written. 0, to be undone by saving_end(), or a negative errno, with nothing to undo.
  */
-int saving_begin(struct saving *saving, const struct saved *saved,
-		 const struct snapshot_plan *plan, size_t bytes, const bool *cancel,
-		 struct snapshot_error *error);
+int saving_begin(struct saving *saving, const struct saved *saved, const struct snapshot_plan *plan,
+		 size_t bytes, const bool *cancel, struct snapshot_error *error);
 
 void saving_start(struct saving *saving);
 
@@ -80,7 +79,7 @@ bool saving_is_over(struct saving *saving, int wait_ms);
  * success @totals and @place are set, and @place is locked unless an image will be added.
  */
 int saving_commit(struct saving *saving, const struct snapshot_facts *facts,
-		  struct snapshot_place *place, struct snapshot_totals *totals);
+		  struct fetch_place *place, struct snapshot_totals *totals);
 
 /* After saving_close(), in any case. A snapshot that is not committed is removed. */
 void saving_end(struct saving *saving);

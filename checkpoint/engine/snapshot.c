@@ -25,8 +25,7 @@ static int fetch(struct engine_op *op, struct snapshot_error *error)
 {
 	struct engine_progress *progress = &op->progress;
 
-	return snapshot_saved_fetch(&engine.saved, &engine.place, &progress->done,
-				    &progress->cancel, error);
+	return fetch_saved(&engine.saved, &engine.place, &progress->done, &progress->cancel, error);
 }
 
 /*
@@ -39,7 +38,7 @@ static bool lock_copy(void)
 	char path[PATH_MAX];
 
 	strcpy(path, engine.place.path);
-	return !snapshot_place_move(&engine.place, path, &ignored);
+	return !fetch_place_move(&engine.place, path, &ignored);
 }
 
 /*
@@ -120,14 +119,14 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	}
 	/* Unless another directory is in its place: the right one may come back. */
 	if (!locked && (ret == -ENOENT || ret == -ESTALE))
-		snapshot_place_unlock(&engine.place);
+		fetch_place_unlock(&engine.place);
 	if (ret == -ECANCELED)
 		return engine_fail(result, END_BUSY, "cancelled by a later request");
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
 	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
-	snapshot_place_unlock(&engine.place);
+	fetch_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
 	engine_publish();
@@ -183,8 +182,7 @@ static int begin_saving(struct engine_op *op, size_t slots)
 
 	engine.saves = !ret;
 	if (ret)
-		engine_fail(&op->written, END_FAILED, "%.255s: %.250s", op->plan->path,
-			    error.text);
+		engine_fail(&op->written, END_FAILED, "%.255s: %.250s", op->plan->path, error.text);
 	return ret;
 }
 
@@ -331,7 +329,7 @@ static void end_snapshot(struct engine_op *op, double start)
 	if (op->plan->hold)
 		give_host_memory_back(op->drv);
 	else
-		snapshot_place_unlock(&engine.place);
+		fetch_place_unlock(&engine.place);
 	engine_succeed(op, start, saved_bytes(&engine.saved));
 }
 
@@ -390,7 +388,7 @@ void engine_snapshot(struct engine_op *op)
 
 int engine_lock_place(struct snapshot_error *error)
 {
-	return engine.held ? snapshot_place_lock(&engine.place, error) : 0;
+	return engine.held ? fetch_place_lock(&engine.place, error) : 0;
 }
 
 /* If that fails, as in a directory that is read-only, the job goes on without it. */
@@ -410,7 +408,7 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 
 	if (!engine.held)
 		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
-	ret = snapshot_place_move(&engine.place, path, error);
+	ret = fetch_place_move(&engine.place, path, error);
 	if (ret)
 		return ret;
 	occupy_place();

@@ -23,7 +23,7 @@
  */
 #include "checkpoint/engine/digest.h"
 #include "common/workers.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

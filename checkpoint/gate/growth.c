@@ -20,8 +20,8 @@
 /* The stage of a wait, in the lowest bits of a slot's word; the serial is above. */
 enum stage { STAGE_ASKED, STAGE_TOLD, STAGE_ROOM, STAGE_REFUSED, STAGES };
 
-static struct slot {
-	struct slot *next;
+static struct growth_slot {
+	struct growth_slot *next;
 	uint32_t word; /* 0: nobody waits */
 	pid_t tid;     /* of the owner; 0: free */
 	CUdevice dev;
@@ -30,13 +30,13 @@ static struct slot {
 } * slots; /* none is ever taken out */
 
 #define FOR_EACH_SLOT(s) \
-	for (struct slot *s = __atomic_load_n(&slots, __ATOMIC_ACQUIRE); s; s = s->next)
+	for (struct growth_slot *s = __atomic_load_n(&slots, __ATOMIC_ACQUIRE); s; s = s->next)
 
 static uint32_t serials;
 static void (*wake)(void); /* NULL: no allocation waits */
 
 /* What the calling thread waits for. */
-static __thread struct slot *my_slot __attribute__((tls_model("initial-exec")));
+static __thread struct growth_slot *my_slot __attribute__((tls_model("initial-exec")));
 static __thread uint32_t my_serial __attribute__((tls_model("initial-exec")));
 
 static uint32_t word_of(uint32_t serial, enum stage stage)
@@ -69,11 +69,11 @@ bool growth_is_on(void)
 }
 
 /* More slots, of which the first is the thread's own. NULL: there is no memory. */
-static struct slot *add_slots(pid_t self)
+static struct growth_slot *add_slots(pid_t self)
 {
-	struct slot *chunk =
+	struct growth_slot *chunk =
 		mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct slot *last = chunk, *next = __atomic_load_n(&slots, __ATOMIC_RELAXED);
+	struct growth_slot *last = chunk, *next = __atomic_load_n(&slots, __ATOMIC_RELAXED);
 
 	if (chunk == MAP_FAILED)
 		return NULL;
@@ -88,10 +88,10 @@ static struct slot *add_slots(pid_t self)
 }
 
 /* The thread's own slot, if it left a wait; or one that nobody has; or a new one. NULL: there is no memory. */
-static struct slot *take_slot(pid_t self)
+static struct growth_slot *take_slot(pid_t self)
 {
 	int saved = errno;
-	struct slot *added;
+	struct growth_slot *added;
 
 	FOR_EACH_SLOT(s)
 	{
@@ -116,7 +116,7 @@ bool growth_ask(CUdevice dev, size_t bytes, bool pinned)
 {
 	void (*call)(void) = __atomic_load_n(&wake, __ATOMIC_SEQ_CST);
 	uint32_t serial;
-	struct slot *s;
+	struct growth_slot *s;
 
 	s = call ? take_slot(gettid()) : NULL;
 	if (!s)
@@ -141,7 +141,7 @@ bool growth_ask(CUdevice dev, size_t bytes, bool pinned)
 /* False: the allocation is refused. */
 static bool await_answer(void)
 {
-	struct slot *s = my_slot;
+	struct growth_slot *s = my_slot;
 	const uint32_t serial = my_serial;
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 	pid_t self = gettid();
@@ -189,14 +189,14 @@ void growth_wait(struct growth_try *try)
 		nap(try);
 }
 
-static struct growth growth_of(const struct slot *s, uint32_t word)
+static struct growth growth_of(const struct growth_slot *s, uint32_t word)
 {
 	return (struct growth){word / STAGES, __atomic_load_n(&s->dev, __ATOMIC_RELAXED),
 			       __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
 			       __atomic_load_n(&s->pinned, __ATOMIC_RELAXED)};
 }
 
-static bool has_stage(const struct slot *s, enum stage stage)
+static bool has_stage(const struct growth_slot *s, enum stage stage)
 {
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
 
@@ -219,9 +219,9 @@ static bool are_told(CUdevice dev, bool pinned)
 }
 
 /* The wait that began first, of those that others may be told of. */
-static struct slot *first_asked(uint32_t *first_word, struct growth *growth)
+static struct growth_slot *first_asked(uint32_t *first_word, struct growth *growth)
 {
-	struct slot *first = NULL;
+	struct growth_slot *first = NULL;
 
 	FOR_EACH_SLOT(s)
 	{
@@ -240,7 +240,7 @@ static struct slot *first_asked(uint32_t *first_word, struct growth *growth)
 
 bool growth_next(struct growth *growth)
 {
-	struct slot *first;
+	struct growth_slot *first;
 	uint32_t word = 0;
 
 	/* If it is another wait by now, what was read may be, too. */
@@ -287,7 +287,7 @@ bool growth_waits(void)
 }
 
 /* @serial 0: whichever waits there. */
-static void answer(struct slot *s, uint32_t serial, bool room)
+static void answer(struct growth_slot *s, uint32_t serial, bool room)
 {
 	uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 

@@ -18,7 +18,7 @@
  *
  * One thread of the engine at a time uses it; the workers of a transfer only read.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

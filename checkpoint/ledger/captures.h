@@ -10,7 +10,7 @@
  * waits until no thread is asking about it. These queries are short, and a thread that asks holds
  * no lock that the driver or the waiting thread needs.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 

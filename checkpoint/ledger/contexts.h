@@ -10,7 +10,7 @@
  * release also forgets the records of objects in the context. An abandoned drain may still be
  * inside a context; contexts_ending() prevents its use after the end.
  */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

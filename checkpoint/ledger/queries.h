@@ -20,7 +20,7 @@
  * what belongs to a green context, and what another library created without our knowledge.
  */
 #include "checkpoint/ledger/contexts.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stdint.h>

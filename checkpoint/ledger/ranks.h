@@ -19,7 +19,7 @@
  * Thread-safe, by one lock, which is not held across calls into the driver.
  */
 #include "checkpoint/ledger/contexts.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #include "checkpoint/release/devices.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include "common/settings.h"
 #include "common/shortage.h"
 #include "common/text.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>

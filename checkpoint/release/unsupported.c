@@ -2,7 +2,7 @@
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/ranks.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -22,7 +22,8 @@ struct sharing_member {
 extern struct sharing {
 	pthread_mutex_t lock;
 	/* Under lock; only the engine's thread writes the rest. */
-	struct sharing_process importers[SHARING_PROCESSES]; /* which have got memory of this process */
+	struct sharing_process
+		importers[SHARING_PROCESSES]; /* which have got memory of this process */
 	uint32_t nimporters;
 
 	enum sharing_stage stage;

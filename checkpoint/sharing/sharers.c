@@ -168,7 +168,8 @@ static bool is_restored(void)
  * An abstract address, for a process whose directory cannot be used: it has no file, and nobody can take it
  * before, as nobody knows the instance.
  */
-static socklen_t address_without_name(const struct sharing_process *process, struct sockaddr_un *addr)
+static socklen_t address_without_name(const struct sharing_process *process,
+				      struct sockaddr_un *addr)
 {
 	char *text = addr->sun_path + 1;
 	int len = snprintf(text, sizeof(addr->sun_path) - 1, "cudaw-%d-", process->pid);
@@ -441,7 +442,7 @@ static int converse(int with, const struct sharing_request *request, struct shar
 }
 
 int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
-	     struct sharing_answer *answer, int *fd)
+		struct sharing_answer *answer, int *fd)
 {
 	int with, error;
 

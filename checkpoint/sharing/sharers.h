@@ -3,7 +3,7 @@
 #define CUDAW_SHARERS_H
 /*
  * How processes that share GPU memory talk: each listens on a socket PID.sharing in the runtime
- * directory, on which others ask one thing for each connection (format.h). Both sides check that the
+ * directory, on which others ask one thing for each connection (messages.h). Both sides check that the
  * other runs as the same user (SO_PEERCRED), and in the same PID namespace. If the directory cannot be used,
  * the socket has an abstract address, which is made of the instance: programs share memory without a
  * directory. Processes that have a directory in common need no network namespace in common.
@@ -16,7 +16,7 @@
  * the directory. The thread makes the socket again, once a second if need be. It is no proof of an end that
  * a process cannot be reached, since it still has the memory; sharers_is_gone() has the proof.
  */
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,8 +26,8 @@
  * made. A descriptor put into *@fd is sent along, and closed.
  */
 typedef void (*sharers_answer_fn)(const struct sharing_request *request,
-			       const struct sharing_process *from, struct sharing_answer *answer,
-			       int *fd);
+				  const struct sharing_process *from, struct sharing_answer *answer,
+				  int *fd);
 
 /* For the thread, about once a second while nobody asks. */
 typedef void (*sharers_idle_fn)(void);
@@ -55,7 +55,7 @@ bool sharers_is_gone(const struct sharing_process *process);
  * reached now. It waits for an answer only, 1 s.
  */
 int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
-	     struct sharing_answer *answer, int *fd);
+		struct sharing_answer *answer, int *fd);
 
 /* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
 void sharers_why(const struct sharing_process *process, int error, char *text, size_t size);

@@ -67,7 +67,8 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES])
 }
 
 /* What this process has imported from the one that asks. */
-static void describe_imports(const unsigned char instance[OBJECT_KEY], struct sharing_answer *answer)
+static void describe_imports(const unsigned char instance[OBJECT_KEY],
+			     struct sharing_answer *answer)
 {
 	struct object_import import = {0};
 
@@ -112,7 +113,7 @@ static enum sharing_result may_export(const struct sharing_process *from)
 }
 
 static enum sharing_result export_to(const struct sharing_process *to,
-				   const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
+				     const unsigned char key[OBJECT_KEY], int *fd, uint64_t *size)
 {
 	enum sharing_result may = may_export(to);
 	size_t bytes;
@@ -164,8 +165,9 @@ static void note_last(const struct sharing_process *from)
 			sharing.vote != SHARING_OFF && same(&sharing.members[i].process, from);
 }
 
-static void answer_request(const struct sharing_request *request, const struct sharing_process *from,
-			   struct sharing_answer *answer, int *fd)
+static void answer_request(const struct sharing_request *request,
+			   const struct sharing_process *from, struct sharing_answer *answer,
+			   int *fd)
 {
 	static const unsigned char none[OBJECT_KEY];
 
@@ -263,7 +265,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer
 CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
 	return sharers_start(answer_request, objects_put_kept) ? CUDA_ERROR_OPERATING_SYSTEM
-							    : objects_import_begin(name, handle);
+							       : objects_import_begin(name, handle);
 }
 
 static int fetch_patiently(const struct object_name *name, int *fd, struct sharing_answer *answer)

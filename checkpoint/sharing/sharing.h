@@ -5,7 +5,7 @@
  * Memory that processes share by exported descriptors (cuMemExportToShareableHandle()), through
  * pauses of all of them.
  *
- * The program gets tickets (format.h) in place of the driver's descriptors. A process that imports a
+ * The program gets tickets (messages.h) in place of the driver's descriptors. A process that imports a
  * ticket asks the exporter for a descriptor of the driver, which lives for that moment only. So at
  * the driver's checkpoint nothing shared is alive, as its restore demands, and after it the exporter
  * can make the memory anew, and the others can ask for it again.
@@ -40,7 +40,7 @@
  * Locking: a lock for the tables, which is not held while others are asked, nor across a driver
  * call. The engine's thread makes all calls except those of the first block.
  */
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 
 #include <stdbool.h>
 

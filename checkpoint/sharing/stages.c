@@ -69,7 +69,8 @@ static bool is_gone(const struct sharing_member *m)
 	return m->error == -ESRCH;
 }
 
-static void ask_member(struct sharing_member *m, enum sharing_kind kind, struct sharing_answer *answer)
+static void ask_member(struct sharing_member *m, enum sharing_kind kind,
+		       struct sharing_answer *answer)
 {
 	int error = ask_state(&m->process, kind, NULL, answer);
 
@@ -502,7 +503,8 @@ static enum verdict judge_saved(const struct sharing_member *m)
 		return GO_ON;
 	if (m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING)
 		return WITHDREW;
-	return m->answer.stage == SHARING_RESTING || m->answer.vote == SHARING_OFF ? NOT_YET : GO_ON;
+	return m->answer.stage == SHARING_RESTING || m->answer.vote == SHARING_OFF ? NOT_YET
+										   : GO_ON;
 }
 
 static enum verdict judge_whole(const struct sharing_member *m)
@@ -628,7 +630,8 @@ static enum verdict judge_released(const struct sharing_member *m)
 {
 	if (is_gone(m) || m->answer.cycle != m->cycle)
 		return GO_ON;
-	return m->answer.stage == SHARING_RESTING || m->answer.stage == SHARING_SAVED ? NOT_YET : GO_ON;
+	return m->answer.stage == SHARING_RESTING || m->answer.stage == SHARING_SAVED ? NOT_YET
+										      : GO_ON;
 }
 
 int sharing_released(struct sharing_wait *w)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/check-layers on copies of this tree in which somebody has broken a rule."""
+"""tests/check-layers and tests/check-words on copies of this tree in which somebody has broken a rule."""
 import os
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as code:
 ROOMS = ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools", "docs")
 
 
-def layers(path=None, line="", change=None):
+def layers(path=None, line="", change=None, checked="check-layers"):
     """What the check prints, and its exit status, of a copy with @line added to the file @path, or
     with docs/architecture.md as @change makes it."""
     with tempfile.TemporaryDirectory() as root:
@@ -34,7 +34,7 @@ def layers(path=None, line="", change=None):
             assert after != before, "the table did not change"
             with open(page, "w", encoding="utf-8") as file:
                 file.write(after)
-        done = subprocess.run([sys.executable, os.path.join(REPOSITORY, "tests/check-layers"), root],
+        done = subprocess.run([sys.executable, os.path.join(REPOSITORY, "tests", checked), root],
                               capture_output=True, text=True, check=False)
     return done.stdout.splitlines(), done.returncode
 
@@ -101,6 +101,21 @@ def test_directories_that_use_each_other():
 
 def test_a_directory_that_is_not_used():
     finds("checkpoint/snapshot may use vmem, and does not", change=row("checkpoint/snapshot", "`vmem`"))
+
+
+def test_one_word_for_one_thing():
+    words = {"checked": "check-words"}
+    equal(layers(**words), ([], 0))
+    finds("vmem/other.h: functions that begin with engine_ are in checkpoint/engine", "vmem/other.h",
+          "const char *engine_name(void);", **words)
+    equal(layers("vmem/other.h", "static inline int engine_of(int a)\n{\n\treturn a;\n}", **words), ([], 0))
+    finds("the name gate.h is there more than once", "vmem/gate.h", "#define OF_ITS_OWN", **words)
+    equal(layers("tools/job/internal.h", "#define OF_ITS_OWN", **words), ([], 0))
+    finds("the guard CUDAW_VMEM_H is there more than once", "tools/job/more.h", "#ifndef CUDAW_VMEM_H", **words)
+    finds("the tag member in tools/daemon is there more than once", "tools/daemon/more.c",
+          "struct member {\n\tint more;\n};", **words)
+    equal(layers("tools/job/more.c", "struct member {\n\tint more;\n};", **words), ([], 0))
+    finds("there is no directory attic", change=lambda page: page.replace("| `checkpoint/gate` |", "| `attic` |"), **words)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What processes that share memory give each other: tickets, handles, requests and answers. */
 #include "tests/fuzz/fuzz.h"
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 
 #include <string.h>
 

@@ -330,7 +330,8 @@ static void check_each(CUdeviceptr at, size_t n, uint32_t right, const char *wha
 	CALL(cuMemcpyDtoH_v2(words, at, n * sizeof(*words)));
 	for (size_t i = 0; i < n; i++)
 		if (words[i] != right)
-			step_wrong("rank_kernels: %s %zu of rank %lu is %" PRIu32 ", should be %" PRIu32,
+			step_wrong("rank_kernels: %s %zu of rank %lu is %" PRIu32
+				   ", should be %" PRIu32,
 				   what, i, my_rank, words[i], right);
 	free(words);
 }
@@ -393,7 +394,8 @@ int main(int argc, char **argv)
 
 	step_parse(argc, argv, options, 8);
 	if (nranks < 1 || nranks > MAX_RANKS || shape >= SHAPES || !ahead || !calls)
-		step_die("rank_kernels: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS, SHAPES - 1);
+		step_die("rank_kernels: --ranks is 1 to %d, --shape 0 to %d", MAX_RANKS,
+			 SHAPES - 1);
 	if (my_rank < nranks)
 		return rank_main();
 	shared_fd = (unsigned long)memfd_create("rank_kernels", 0);

@@ -12,7 +12,7 @@
 #include "common/proc.h"
 #include "tools/command/output.h"
 #include "tools/process/probe.h"
-#include "tools/command/settings.h"
+#include "tools/command/settings_check.h"
 #include "tools/process/faces.h"
 #include "common/find.h"
 

@@ -11,7 +11,7 @@
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
 #include "tools/process/cuda_use.h"
-#include "tools/process/driver.h"
+#include "tools/process/driver_child.h"
 #include "tools/report/progress.h"
 #include "tools/report/report.h"
 
@@ -157,14 +157,14 @@ static bool work_through(struct driver_work *work, struct outcome *o, bool no_wa
 	char label[16];
 
 	snprintf(label, sizeof(label), "%d", work->pid);
-	if (!driver_begin(work))
+	if (!driver_child_begin(work))
 		return true;
 	if (no_wait) {
 		o->word = "begun";
 		return false;
 	}
 	progress_begin(o->verb->doing);
-	while (!driver_await(work, PROGRESS_MS))
+	while (!driver_child_await(work, PROGRESS_MS))
 		progress_time(label);
 	progress_end();
 	return true;
@@ -247,7 +247,7 @@ static int check_sharer(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_SHARER, o->pid, PEER_MS, &answer);
+	driver_child_ask(DRIVER_SHARER, o->pid, PEER_MS, &answer);
 	if (*answer.failure)
 		return driver_failed(o, &answer);
 	if (!answer.sharer)
@@ -283,7 +283,7 @@ static int check_state(struct outcome *o)
 {
 	struct driver_answer answer;
 
-	driver_ask(DRIVER_ASK, o->pid, ASK_MS, &answer);
+	driver_child_ask(DRIVER_ASK, o->pid, ASK_MS, &answer);
 	switch (answer.state) {
 	case DRIVER_RUNNING:
 		return -1;
@@ -326,7 +326,7 @@ static int pause_recorded(struct outcome *o, const struct record *record,
 			.known = true, .ms = work.answer->ms, .bytes = sum_of(&work.answer->held)};
 		succeeded(o, WARNING);
 	}
-	driver_end(&work);
+	driver_child_end(&work);
 	return code;
 }
 
@@ -465,10 +465,10 @@ static void find_gpus(const struct process *process, struct held *gpus)
 				 sizeof(sight.visible));
 		scan_environment(process, "CUDA_DEVICE_ORDER", sight.order, sizeof(sight.order));
 	}
-	driver_gpus(&sight, GPUS_MS, &answer);
+	driver_child_gpus(&sight, GPUS_MS, &answer);
 	if (!answer.held.n && *sight.visible) {
 		sight = (struct driver_sight){0};
-		driver_gpus(&sight, GPUS_MS, &answer);
+		driver_child_gpus(&sight, GPUS_MS, &answer);
 	}
 	*gpus = answer.held;
 }
@@ -538,7 +538,7 @@ static int resume_recorded(struct outcome *o, const struct process *process,
 	int code;
 
 	/* An earlier answer may be old: only now is the record locked. */
-	driver_ask(DRIVER_ASK, o->pid, ASK_MS, &before);
+	driver_child_ask(DRIVER_ASK, o->pid, ASK_MS, &before);
 	switch (before.state) {
 	case DRIVER_RUNNING:
 		return succeeded(o, "it runs already");
@@ -570,7 +570,7 @@ static int resume_recorded(struct outcome *o, const struct process *process,
 		succeeded(o, "by the driver's restore");
 	}
 	claim_drop(&claim, ended);
-	driver_end(&work);
+	driver_child_end(&work);
 	return code;
 }
 
@@ -612,7 +612,7 @@ static bool is_for_driver(const char *word, struct process *process)
 	/* A stopped process does not answer. */
 	if (err == -EAGAIN || is_stopped(process))
 		return true;
-	driver_ask(DRIVER_ASK, process->pid, ASK_MS, &answer);
+	driver_child_ask(DRIVER_ASK, process->pid, ASK_MS, &answer);
 	return answer.state > DRIVER_RUNNING;
 }
 

@@ -3,7 +3,7 @@
 #define CUDAW_PAUSED_BY_DRIVER_H
 /*
  * Pause and resume of processes that do not run under cudaw, by the driver's own checkpoint
- * (tools/process/driver.h). A process is known by its PID alone, and its state by the driver's own
+ * (tools/process/driver_child.h). A process is known by its PID alone, and its state by the driver's own
  * answer, so it does not matter who has paused it.
  *
  * After each failure the process runs on, or is in a state that paused_by_driver_resume() ends:

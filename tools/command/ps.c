@@ -3,7 +3,7 @@
 
 #include "common/text.h"
 #include "tools/job/jobs.h"
-#include "tools/process/driver.h"
+#include "tools/process/driver_child.h"
 #include "tools/command/output.h"
 
 #include <getopt.h>
@@ -47,7 +47,7 @@ const char help_ps[] =
 	"\n"
 	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
 
-enum column {
+enum {
 	ID,
 	NAME,
 	PID,
@@ -293,7 +293,7 @@ static int list_jobs(struct job_list *list, bool json)
 	size_t n = 0;
 	int ret;
 
-	if (!driver_list(DRIVER_MS, &answer))
+	if (!driver_child_list(DRIVER_MS, &answer))
 		complain("the driver does not answer: processes that it has paused may be missing");
 	if (answer.slow)
 		complain("processes that the driver has paused may be missing: looking into "

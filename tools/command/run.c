@@ -7,7 +7,7 @@
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "tools/command/elf_file.h"
-#include "tools/command/settings.h"
+#include "tools/command/settings_check.h"
 #include "tools/process/cudawd.h"
 #include "tools/process/faces.h"
 

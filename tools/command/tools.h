@@ -19,7 +19,7 @@
  *	verify.c	check every byte of a snapshot
  *	version.c	the version
  *
- * They share settings.c (the variables that jobs read), opened.c (snapshots that the user names),
+ * They share settings_check.c (the variables that jobs read), opened.c (snapshots that the user names),
  * output.c (JSON) and demangle.c (C++ names).
  *
  * The directories that they use:

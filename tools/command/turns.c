@@ -187,7 +187,7 @@ static uint64_t sum_of(const struct turns_member *member, bool total)
 
 /* ---- for people */
 
-enum column {
+enum {
 	ID,
 	NAME,
 	PID,

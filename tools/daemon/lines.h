@@ -3,7 +3,7 @@
 #define CUDAW_DAEMON_LINES_H
 /*
  * The lines that come to the daemon, from members (common/protocol.h) and from commands
- * (tools/daemon/answers.h). Pure: no I/O, no memory. Nothing in a line is trusted.
+ * (tools/daemon/commands.h). Pure: no I/O, no memory. Nothing in a line is trusted.
  */
 #include "common/nvml.h"
 

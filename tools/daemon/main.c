@@ -2,17 +2,17 @@
 /*
  * cudawd: lets jobs take turns on GPUs that cannot hold them all.
  *
- * One thread waits in poll(2). Members and commands connect (peers.c), their lines are parsed
- * (lines.c) and taken (members.c, answers.c), and the ledger and its policy decide (turns.h). A
+ * One thread waits in poll(2). Members and commands connect (connections.c), their lines are parsed
+ * (lines.c) and taken (members.c, commands.c), and the books and their policy decide (turns.h). A
  * child process asks NVML (sampler.c).
  *
  * Nothing depends on the daemon: if it ends, each member has its lease again.
  */
 #include "common/clock.h"
 #include "common/daemon.h"
-#include "tools/daemon/answers.h"
+#include "tools/daemon/commands.h"
 #include "tools/daemon/members.h"
-#include "tools/daemon/peers.h"
+#include "tools/daemon/connections.h"
 #include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
 #include "tools/daemon/socket.h"
@@ -72,27 +72,27 @@ static void on_signal(int sig)
 		stop = 1;
 }
 
-static void take_line(struct peer *peer, char *text)
+static void take_line(struct connection *connection, char *text)
 {
 	double now = clock_ms();
 	struct line line;
 	bool good = !line_parse(text, &line);
 
-	if (good && (peer->member || line.word == LINE_TURNS))
-		good = members_take(peer, &line, now);
+	if (good && (connection->member || line.word == LINE_TURNS))
+		good = members_take(connection, &line, now);
 	else if (good)
-		good = answers_take(peer, &line, now);
+		good = commands_take(connection, &line, now);
 	if (good)
 		return;
-	peer_say(peer, "end " END_INVALID " not expected here: %.200s", text);
-	peer_end(peer);
+	connection_say(connection, "end " END_INVALID " not expected here: %.200s", text);
+	connection_end(connection);
 }
 
-static void wait_for_peers(double patience_ms)
+static void wait_for_connections(double patience_ms)
 {
-	static struct pollfd fds[PEERS_POLL + 1];
+	static struct pollfd fds[CONNECTIONS_POLL + 1];
 	struct timespec limit = {0};
-	int count = peers_poll(fds);
+	int count = connections_poll(fds);
 	sigset_t none;
 
 	if (patience_ms > 0) {
@@ -102,7 +102,7 @@ static void wait_for_peers(double patience_ms)
 	fds[count] = (struct pollfd){.fd = sampler_fd(), .events = POLLIN};
 	sigemptyset(&none);
 	if (ppoll(fds, count + 1, patience_ms < 0 ? NULL : &limit, &none) >= 0)
-		peers_handle(fds, count, clock_ms());
+		connections_handle(fds, count, clock_ms());
 }
 
 static void read_rules_again(void)
@@ -123,16 +123,16 @@ static void serve(bool users_own)
 		if (reread)
 			read_rules_again();
 		members_decide(now);
-		answers_follow();
+		commands_follow();
 		if (needed)
 			needed_ms = now;
 		if (users_own && now - needed_ms >= linger)
 			return;
-		needed = peers_next(NULL);
-		patience = clock_shorter(members_patience(now), peers_patience(now));
+		needed = connections_next(NULL);
+		patience = clock_shorter(members_patience(now), connections_patience(now));
 		if (users_own && !needed)
 			patience = clock_shorter(patience, needed_ms + linger - now);
-		wait_for_peers(patience);
+		wait_for_connections(patience);
 	}
 }
 
@@ -221,7 +221,7 @@ static bool is_node(const struct options *options, const struct daemon_socket *o
 
 int main(int argc, char **argv)
 {
-	const struct peer_actions actions = {.line = take_line, .gone = members_leave};
+	const struct connection_actions actions = {.line = take_line, .gone = members_leave};
 	struct options options = {.path = NULL};
 	struct daemon_socket opened;
 	int code = parse(argc, argv, &options);
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
 		goto out;
 	}
 	catch_signals();
-	peers_init(opened.fd, opened.everybody, &actions);
+	connections_init(opened.fd, opened.everybody, &actions);
 	serve(opened.users_own);
 	code = EXIT_SUCCESS;
 out:

@@ -22,12 +22,14 @@
 #define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
 
 static struct parties *parties;
-static struct member members[PEERS_MAX];
+static struct member members[CONNECTIONS_MAX];
 
 static struct event_subject subject_of(const struct member *m)
 {
-	return (struct event_subject){
-		.uid = m->peer->uid, .pid = m->peer->pid, .id = m->job, .name = m->name};
+	return (struct event_subject){.uid = m->connection->uid,
+				      .pid = m->connection->pid,
+				      .id = m->job,
+				      .name = m->name};
 }
 
 #define note(kind, m, ...)                                           \
@@ -71,16 +73,16 @@ static long mapped_on(int gpu)
 	return (long)told_on(gpu);
 }
 
-static void refuse(struct peer *peer, const char *code, const char *why)
+static void refuse(struct connection *connection, const char *code, const char *why)
 {
-	peer_say(peer, "end %s %s", code, why);
-	peer_end(peer);
+	connection_say(connection, "end %s %s", code, why);
+	connection_end(connection);
 }
 
 static bool is_used(int gpu)
 {
-	for (const struct member *m = members; m < members + PEERS_MAX; m++)
-		if (m->peer && m->need[gpu].told)
+	for (const struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->connection && m->need[gpu].told)
 			return true;
 	return false;
 }
@@ -95,14 +97,14 @@ static void end_users(int gpu)
 
 	snprintf(why, sizeof(why), "NVML does not know %s, and there are too many GPUs",
 		 gpus_get(gpu)->uuid);
-	for (struct member *m = members; m < members + PEERS_MAX; m++) {
-		if (!m->peer || !m->need[gpu].told)
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++) {
+		if (!m->connection || !m->need[gpu].told)
 			continue;
 		if (m->id)
 			note("dropped", m, "%s", why);
-		refuse(m->peer, END_UNSUPPORTED, why);
+		refuse(m->connection, END_UNSUPPORTED, why);
 		/* At once, as its memory must not count on the GPU that comes. */
-		members_leave(m->peer);
+		members_leave(m->connection);
 	}
 }
 
@@ -117,7 +119,7 @@ int members_init(void)
 
 const struct member *members_next(const struct member *previous)
 {
-	for (int i = previous ? previous - members + 1 : 0; i < PEERS_MAX; i++)
+	for (int i = previous ? previous - members + 1 : 0; i < CONNECTIONS_MAX; i++)
 		if (members[i].id)
 			return &members[i];
 	return NULL;
@@ -125,36 +127,37 @@ const struct member *members_next(const struct member *previous)
 
 static struct member *find_id(uint32_t id)
 {
-	for (int i = 0; i < PEERS_MAX; i++)
+	for (int i = 0; i < CONNECTIONS_MAX; i++)
 		if (members[i].id == id)
 			return &members[i];
 	return NULL;
 }
 
-static bool begin(struct peer *peer, const struct line *line)
+static bool begin(struct connection *connection, const struct line *line)
 {
 	struct member *m = members;
 
 	if (line->word != LINE_TURNS)
 		return false;
 	if (line->number[0] != PROTOCOL_TURNS) {
-		pr_warn("process %d speaks version %lu, not %d", peer->pid, line->number[0],
+		pr_warn("process %d speaks version %lu, not %d", connection->pid, line->number[0],
 			PROTOCOL_TURNS);
-		peer_say(peer, "end " END_INVALID " this daemon speaks version %d, the job %lu",
-			 PROTOCOL_TURNS, line->number[0]);
-		peer_end(peer);
+		connection_say(connection,
+			       "end " END_INVALID " this daemon speaks version %d, the job %lu",
+			       PROTOCOL_TURNS, line->number[0]);
+		connection_end(connection);
 		return true;
 	}
-	if (!peer_may_be_job(peer)) {
-		refuse(peer, END_BUSY, "the user has as many jobs as one may have here");
+	if (!connection_may_be_job(connection)) {
+		refuse(connection, END_BUSY, "the user has as many jobs as one may have here");
 		return true;
 	}
-	/* There are as many as peers. */
-	while (m->peer)
+	/* There are as many as connections. */
+	while (m->connection)
 		m++;
 	reused_begins(m->job, m + 1);
-	*m = (struct member){.peer = peer, .weight = 1};
-	peer->member = m;
+	*m = (struct member){.connection = connection, .weight = 1};
+	connection->member = m;
 	return true;
 }
 
@@ -198,10 +201,10 @@ static bool take_need(struct member *m, const struct line *line, double now)
 {
 	int gpu = gpus_find(line->uuid);
 
-	if (!m->peer)
+	if (!m->connection)
 		return true; /* its GPU has made way, and it has ended */
 	if (gpu < 0) {
-		refuse(m->peer, END_UNSUPPORTED, "there are too many GPUs");
+		refuse(m->connection, END_UNSUPPORTED, "there are too many GPUs");
 		return true;
 	}
 	m->need[gpu] = (struct member_need){true, line->number[0], line->number[1]};
@@ -235,12 +238,12 @@ static void take_word(char *buf, size_t size, const char *text)
 static void join(struct member *m, double now)
 {
 	rules_limit(m);
-	m->id = parties_join(parties, m->peer->uid, m->job, m->class, m->weight, now);
+	m->id = parties_join(parties, m->connection->uid, m->job, m->class, m->weight, now);
 	if (!m->id) {
-		refuse(m->peer, END_BUSY, "the daemon has as many members as it can");
+		refuse(m->connection, END_BUSY, "the daemon has as many members as it can");
 		return;
 	}
-	m->peer->kind = PEER_MEMBER;
+	m->connection->kind = CONNECTION_MEMBER;
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		if (m->need[gpu].told)
 			parties_need(parties, m->id, gpu, m->need[gpu].mapped, m->need[gpu].total,
@@ -248,7 +251,7 @@ static void join(struct member *m, double now)
 	m->waits_alone = m->state != STATE_RUNNING;
 	tell_paused(m, now);
 	gpus_sample(FRESH_MS, now);
-	peer_say(m->peer, "welcome %d", parties_idle_limit(parties, m->id));
+	connection_say(m->connection, "welcome %d", parties_idle_limit(parties, m->id));
 	note("joined", m, "%s", m->command);
 }
 
@@ -309,10 +312,10 @@ static void take_grow(struct member *m, const struct line *line, double now)
 	int gpu = gpus_find(line->uuid);
 	char bytes[FORMAT_SIZE];
 
-	if (!m->peer)
+	if (!m->connection)
 		return; /* its GPU has made way, and it has ended */
 	if (gpu < 0 || !rules_has_turns(line->uuid)) {
-		peer_say(m->peer, "no %lu", line->number[0]);
+		connection_say(m->connection, "no %lu", line->number[0]);
 		return;
 	}
 	m->need[gpu].told = true; /* it may have no memory there yet */
@@ -420,7 +423,7 @@ static bool take_report(struct member *m, const struct line *line, double now)
 		parties_ends(parties, m->id, now);
 		return true;
 	case LINE_PING:
-		peer_say(m->peer, "pong");
+		connection_say(m->connection, "pong");
 		return true;
 	case LINE_FREED:
 		m->freed = line->number[0];
@@ -445,14 +448,14 @@ static bool take_report(struct member *m, const struct line *line, double now)
 	}
 }
 
-bool members_take(struct peer *peer, const struct line *line, double now)
+bool members_take(struct connection *connection, const struct line *line, double now)
 {
-	struct member *m = peer->member;
+	struct member *m = connection->member;
 
 	if (!m)
-		return begin(peer, line);
+		return begin(connection, line);
 	if (m->silent) {
-		refuse(peer, END_TIMEOUT, "no answer came in time");
+		refuse(connection, END_TIMEOUT, "no answer came in time");
 		return true;
 	}
 	/* A ping asks, and answers nothing. */
@@ -473,9 +476,9 @@ static size_t total_of(const struct member *m)
 	return sum;
 }
 
-void members_leave(struct peer *peer)
+void members_leave(struct connection *connection)
 {
-	struct member *m = peer->member;
+	struct member *m = connection->member;
 	double now = clock_ms();
 
 	if (m->id) {
@@ -487,7 +490,7 @@ void members_leave(struct peer *peer)
 	}
 	*m = (struct member){0};
 	reused_rests(m->job, m + 1);
-	peer->member = NULL;
+	connection->member = NULL;
 }
 
 static void begin_hand(struct member *m, enum member_hand hand, double now)
@@ -512,7 +515,8 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 	m->heard_ms += order->timeout_ms;
 	if (order->timeout_ms)
 		snprintf(timeout, sizeof(timeout), " %d", order->timeout_ms);
-	peer_say(m->peer, "yield %lu%s%s", order->bytes, timeout, order->hold ? " hold" : "");
+	connection_say(m->connection, "yield %lu%s%s", order->bytes, timeout,
+		       order->hold ? " hold" : "");
 }
 
 static void give_order(const struct party_order *order, void *arg)
@@ -530,27 +534,29 @@ static void give_order(const struct party_order *order, void *arg)
 	case PARTY_ROOM:
 		begin_hand(m, HAND_IN, now);
 		m->room = order->bytes;
-		peer_say(m->peer, "room %lu%s", order->bytes, order->hold ? " hold" : "");
+		connection_say(m->connection, "room %lu%s", order->bytes,
+			       order->hold ? " hold" : "");
 		return;
 	case PARTY_SAY:
 		m->heard_ms = now > m->heard_ms ? now : m->heard_ms;
-		peer_say(m->peer, "%s", order->text);
+		connection_say(m->connection, "%s", order->text);
 		return;
 	case PARTY_TRY:
 	case PARTY_NO:
 		if (order->kind == PARTY_NO)
 			note("refused", m, "there is no memory for the allocation");
-		peer_say(m->peer, "%s %lu", order->kind == PARTY_TRY ? "try" : "no", order->serial);
+		connection_say(m->connection, "%s %lu", order->kind == PARTY_TRY ? "try" : "no",
+			       order->serial);
 		return;
 	case PARTY_WATCH:
-		peer_say(m->peer, order->on ? "watch" : "unwatch");
+		connection_say(m->connection, order->on ? "watch" : "unwatch");
 		return;
 	case PARTY_LIMIT:
-		peer_say(m->peer, "idle %d", order->timeout_ms);
+		connection_say(m->connection, "idle %d", order->timeout_ms);
 		return;
 	case PARTY_LET_GO:
 		note("dropped", m, "it cannot follow the other processes of its job");
-		refuse(m->peer, END_TIMEOUT, "it could not rest with its job");
+		refuse(m->connection, END_TIMEOUT, "it could not rest with its job");
 	}
 }
 
@@ -598,7 +604,7 @@ static void leave_alone(struct member *m, double now)
 
 	note("silent", m, "it gives no answer, and is left alone");
 	parties_leave(parties, m->id, now);
-	m->id = parties_join(parties, m->peer->uid, "", m->class, m->weight, now);
+	m->id = parties_join(parties, m->connection->uid, "", m->class, m->weight, now);
 	m->silent = true;
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++) {
 		kept = kept_on(m, gpu);
@@ -611,8 +617,8 @@ static void leave_alone(struct member *m, double now)
 
 static void leave_silent_alone(double now)
 {
-	for (struct member *m = members; m < members + PEERS_MAX; m++)
-		if (m->id && !m->peer->ending && silence_left(m, now) == 0)
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->id && !m->connection->ending && silence_left(m, now) == 0)
 			leave_alone(m, now);
 }
 
@@ -628,9 +634,9 @@ static void tell_behind(struct member *m, double now)
 	if (m->behind == (other ? other->id : 0))
 		return;
 	m->behind = other ? other->id : 0;
-	named = other && other->name[0] && other->peer->uid == m->peer->uid;
-	peer_say(m->peer, "behind %d%s%s", other ? other->peer->pid : 0, named ? " " : "",
-		 named ? other->name : "");
+	named = other && other->name[0] && other->connection->uid == m->connection->uid;
+	connection_say(m->connection, "behind %d%s%s", other ? other->connection->pid : 0,
+		       named ? " " : "", named ? other->name : "");
 }
 
 /* That it cannot have what it needs, as long as others have what they have. */
@@ -642,10 +648,11 @@ static void tell_unfit(struct member *m, double now)
 
 	members_look(m, now, &view);
 	if (view.unfit_on < 0 && m->needs)
-		peer_say(m->peer, "unfit - 0 0");
+		connection_say(m->connection, "unfit - 0 0");
 	if (view.unfit_on >= 0 && !m->needs) {
 		gpu = gpus_get(view.unfit_on);
-		peer_say(m->peer, "unfit %s %zu %zu", gpu->uuid, view.needs, view.there);
+		connection_say(m->connection, "unfit %s %zu %zu", gpu->uuid, view.needs,
+			       view.there);
 		note("unfit", m, "its job needs %s, and at most %s are there, as others have %s",
 		     format_bytes(needs, view.needs), format_bytes(there, view.there),
 		     format_bytes(other, gpu->lasts));
@@ -688,8 +695,8 @@ void members_decide(double now)
 		turns_drain(turns, i, gpu->drained);
 	}
 	parties_decide(parties, now, give_order, &now);
-	for (struct member *m = members; m < members + PEERS_MAX; m++)
-		if (m->id && !m->peer->ending && !m->silent) {
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->id && !m->connection->ending && !m->silent) {
 			tell_behind(m, now);
 			tell_unfit(m, now);
 		}
@@ -707,7 +714,7 @@ double members_patience(double now)
 	if (!gpus_are_settled(now))
 		next = GPUS_PATIENCE_MS;
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
-		if (!m->peer->ending)
+		if (!m->connection->ending)
 			next = clock_shorter(next, silence_left(m, now));
 	return next;
 }

@@ -2,7 +2,7 @@
 #ifndef CUDAW_MEMBERS_H
 #define CUDAW_MEMBERS_H
 /*
- * The members: what they say (common/protocol.h) goes to the ledger (turns.h), and its decisions go to
+ * The members: what they say (common/protocol.h) goes to the books (turns.h), and its decisions go to
  * them. A member that owes an answer and says nothing for so long (CONF_SILENCE), as when it is stopped, is
  * left alone: nobody waits for its answer, and others wait for its memory as for that of a job that runs. With
  * the next thing that it says it is told to join again.
@@ -11,7 +11,7 @@
 #include "common/protocol.h"
 #include "common/rundir.h"
 #include "tools/daemon/lines.h"
-#include "tools/daemon/peers.h"
+#include "tools/daemon/connections.h"
 #include "tools/daemon/turns.h"
 
 #include <stdbool.h>
@@ -29,8 +29,8 @@ enum member_hand {
 };
 
 struct member {
-	struct peer *peer; /* NULL: a free slot */
-	uint32_t id;       /* in the ledger; 0: not joined yet */
+	struct connection *connection; /* NULL: a free slot */
+	uint32_t id;                   /* in the books; 0: not joined yet */
 	char job[RUNDIR_ID_SIZE];
 	char name[65];     /* empty: none */
 	char command[201]; /* cleaned */
@@ -51,17 +51,17 @@ struct member {
 	uint32_t behind; /* the process that it was told of ("behind"); 0: none */
 	size_t needs;    /* more than is there on a GPU, as it was told ("unfit"); 0: it was not */
 	bool filled;     /* its next "held" or "end" is that of a fill */
-	bool silent; /* it owes an answer, and is left alone: in the ledger it is a job of its own */
+	bool silent; /* it owes an answer, and is left alone: in the books it is a job of its own */
 };
 
 /* Returns 0 or a negative errno. */
 int members_init(void);
 
-/* A line of @peer, whose first line was "turns". False: it is malformed. */
-bool members_take(struct peer *peer, const struct line *line, double now);
+/* A line of @connection, whose first line was "turns". False: it is malformed. */
+bool members_take(struct connection *connection, const struct line *line, double now);
 
-/* The connection of @peer has ended. */
-void members_leave(struct peer *peer);
+/* The connection of @connection has ended. */
+void members_leave(struct connection *connection);
 
 /* Tell the members what is decided now. */
 void members_decide(double now);
@@ -72,7 +72,7 @@ double members_patience(double now);
 /* The next member that has joined, after @previous or the first for NULL; NULL: there are no more. */
 const struct member *members_next(const struct member *previous);
 
-/* What the ledger says of a member. */
+/* What the books say of a member. */
 void members_look(const struct member *member, double now, struct turns_view *view);
 
 /* The user gives the turn of @member to those who wait. */

@@ -125,7 +125,7 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 	return m->id;
 }
 
-/* In the ledger, serials of a process begin with its number. */
+/* In the books, serials of a process begin with its number. */
 static uint64_t serial_of(uint32_t id, uint32_t serial)
 {
 	return (uint64_t)id << 32 | serial;
@@ -138,7 +138,7 @@ static void forget_growth(struct parties *p, const struct process *m, double now
 		     now);
 }
 
-/* Tell the ledger what the job has on @gpu. */
+/* Tell the books what the job has on @gpu. */
 static void tell_need(struct parties *p, const struct party *party, int gpu, double now)
 {
 	/* What is out may have to come back, until the order is done. */
@@ -192,7 +192,7 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 	 */
 	turns_paused(p->turns, party->member,
 		     party->out || party->round == ROUND_IN ? any : all || alone, now);
-	/* The ledger forgets what a paused job wanted, but its processes do not say it again. */
+	/* The books forget what a paused job wanted, but its processes do not say it again. */
 	FOR_EACH_OF(p, party, m)
 	if (m->wants && !any)
 		turns_want(p->turns, party->member, now);

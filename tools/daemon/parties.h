@@ -79,7 +79,7 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now);
 void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double now);
 void parties_give(struct parties *p, uint32_t id, double now);
 
-/* The value of a "held" or a "peers" line of a process. Returns 0 or -EBADMSG. */
+/* The value of a "held" or a "connections" line of a process. Returns 0 or -EBADMSG. */
 int parties_held(struct parties *p, uint32_t id, const char *value, double now);
 int parties_comms(struct parties *p, uint32_t id, const char *value, double now);
 

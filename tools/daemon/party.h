@@ -30,28 +30,28 @@ struct process {
 };
 
 /*
- * What the ledger has ordered. If a process fails, the others go back to where they were (UNDONE). If
+ * What the books have ordered. If a process fails, the others go back to where they were (UNDONE). If
  * that fails as well, all are to be out, and those that cannot are let go (FORCED).
  */
 enum attempt { ATTEMPT_FIRST, ATTEMPT_UNDONE, ATTEMPT_FORCED };
 
 struct party {
-	uint32_t member; /* in the ledger; 0: the place is free */
+	uint32_t member; /* in the books; 0: the place is free */
 	unsigned int user;
 	char job[RUNDIR_ID_SIZE];
 	bool watched;
 	bool out;          /* its processes are to be out */
-	bool was;          /* they were before the ledger's order */
+	bool was;          /* they were before the books' order */
 	bool waited_alone; /* one did then: that cannot be undone */
 
-	bool owed;  /* the ledger waits for the end of its order */
+	bool owed;  /* the books wait for the end of its order */
 	bool fresh; /* no round was begun for it */
 	enum attempt attempt;
 	enum turns_end end; /* the first failure of the order */
 	bool fails;         /* a process has failed in the round under way */
 	int timeout_ms;
 	uint64_t bytes;
-	bool short_of; /* the ledger has given @bytes of room, too little for all of its processes */
+	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
 
 	enum round_kind round;
 	bool together; /* the job has several processes */
@@ -82,7 +82,7 @@ struct party *parties_find_member(struct parties *p, uint32_t member);
 size_t party_count(struct parties *p, const struct party *party);
 /* The bytes of all GPUs. */
 uint64_t party_sum(const uint64_t *bytes);
-/* Tell the ledger. */
+/* Tell the books. */
 void party_tell_needs(struct parties *p, const struct party *party, double now);
 void party_tell_idle(struct parties *p, const struct party *party, double now);
 void party_tell_paused(struct parties *p, const struct party *party, double now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/daemon/ledger.h"
+#include "tools/daemon/books.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ double policy_quantum(const struct turns *t)
 	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
-int policy_idle_limit(const struct turns *t, const struct member *m)
+int policy_idle_limit(const struct turns *t, const struct account *m)
 {
 	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
 
@@ -48,39 +48,39 @@ static double residence(const struct turns *t)
 	return ms < RESIDENCE_MIN_MS ? RESIDENCE_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
-static bool is_out(const struct member *m)
+static bool is_out(const struct account *m)
 {
 	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
 }
 
 /* It would get a turn, or its first memory, on a drained GPU. */
-static bool is_kept_out(const struct turns *t, const struct member *m)
+static bool is_kept_out(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (t->drained[g] && ledger_uses(m, g) && (is_out(m) || !m->need[g].mapped))
+		if (t->drained[g] && books_uses(m, g) && (is_out(m) || !m->need[g].mapped))
 			return true;
 	return false;
 }
 
-static bool wants_turn(const struct turns *t, const struct member *m)
+static bool wants_turn(const struct turns *t, const struct account *m)
 {
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (is_out(m) && m->wants && t->now >= m->asked_until && ledger_unfit_on(t, m) < 0) ||
+	return (is_out(m) && m->wants && t->now >= m->asked_until && books_unfit_on(t, m) < 0) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
-static bool share_gpu(const struct member *a, const struct member *b)
+static bool share_gpu(const struct account *a, const struct account *b)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (ledger_uses(a, g) && ledger_uses(b, g))
+		if (books_uses(a, g) && books_uses(b, g))
 			return true;
 	return false;
 }
 
 /* It has waited for longer than a turn of each member that it may wait for, and one more, takes. */
-static bool is_starved(const struct turns *t, const struct member *m)
+static bool is_starved(const struct turns *t, const struct account *m)
 {
 	double turns = 1;
 
@@ -93,7 +93,7 @@ static bool is_starved(const struct turns *t, const struct member *m)
 }
 
 /* True if @a is served before @b. */
-static bool precedes(const struct turns *t, const struct member *a, const struct member *b)
+static bool precedes(const struct turns *t, const struct account *a, const struct account *b)
 {
 	double step = policy_quantum(t) / 4;
 	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
@@ -115,24 +115,24 @@ static bool precedes(const struct turns *t, const struct member *a, const struct
 }
 
 /* Bytes that @e lacks on @gpu; for an allocation that waits, those of the allocation. */
-static int64_t lacks(const struct turns *t, const struct member *e, int gpu)
+static int64_t lacks(const struct turns *t, const struct account *e, int gpu)
 {
 	int64_t bytes;
 
-	if (!ledger_uses(e, gpu))
+	if (!books_uses(e, gpu))
 		return 0;
 	if (e->phase == PHASE_RUNS) {
 		if (e->grows[0].gpu != gpu)
 			return 0;
 		bytes = (int64_t)e->grows[0].bytes;
 	} else {
-		bytes = (int64_t)ledger_wanted(t, e, gpu) - (int64_t)ledger_held(e, gpu);
+		bytes = (int64_t)books_wanted(t, e, gpu) - (int64_t)books_held(e, gpu);
 	}
-	return bytes - ledger_free(t, gpu);
+	return bytes - books_free(t, gpu);
 }
 
 /* True if running @x may be stopped for @e. @head: nobody waits before @e. */
-static bool may_stop(const struct turns *t, const struct member *e, const struct member *x,
+static bool may_stop(const struct turns *t, const struct account *e, const struct account *x,
 		     bool head)
 {
 	double ran = t->now - x->phase_since, quantum = policy_quantum(t);
@@ -141,7 +141,7 @@ static bool may_stop(const struct turns *t, const struct member *e, const struct
 	bool due = x->vtime >= e->vtime + quantum / 16;
 
 	/* @e cannot give way, and @x does not use what it has. */
-	if (x->ngrows && ledger_pinned_at(e) > 0)
+	if (x->ngrows && books_pinned_at(e) > 0)
 		return true;
 	if (e->ending || x->given)
 		return true;
@@ -157,41 +157,41 @@ static bool may_stop(const struct turns *t, const struct member *e, const struct
 }
 
 /* How gladly @x's memory is taken for @e: 0 not at all; else the higher, the sooner. */
-static int rank_victim(const struct turns *t, const struct member *e, const struct member *x,
+static int rank_victim(const struct turns *t, const struct account *e, const struct account *x,
 		       bool head)
 {
 	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING ||
 	    t->now < x->safe_until)
 		return 0;
-	if (ledger_pinned_at(x) > 0)
+	if (books_pinned_at(x) > 0)
 		return 0;
 	if (is_out(x))
 		return x->paused ? 0 : x->wants ? 3 : 4;
-	if (x->paused || (ledger_is_on_drained(t, x) && !x->given && !x->ngrows))
+	if (x->paused || (books_is_on_drained(t, x) && !x->given && !x->ngrows))
 		return 0;
 	if (x->idle && !x->ngrows)
 		return 2;
 	return may_stop(t, e, x, head);
 }
 
-static bool slots_are_free(const struct turns *t, const struct member *m)
+static bool slots_are_free(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (ledger_uses(m, g) && t->slot[g])
+		if (books_uses(m, g) && t->slot[g])
 			return false;
 	return true;
 }
 
 struct choice {
-	struct member *victim[TURNS_MEMBERS];
+	struct account *victim[TURNS_MEMBERS];
 	uint64_t bytes[TURNS_MEMBERS];
 	size_t n;
 };
 
-static struct member *best_victim(struct turns *t, const struct member *e, bool head,
-				  const struct choice *c, const int64_t *missing)
+static struct account *best_victim(struct turns *t, const struct account *e, bool head,
+				   const struct choice *c, const int64_t *missing)
 {
-	struct member *best = NULL;
+	struct account *best = NULL;
 	int best_rank = 0;
 
 	FOR_EACH_MEMBER(t, x)
@@ -202,7 +202,7 @@ static struct member *best_victim(struct turns *t, const struct member *e, bool 
 		for (size_t i = 0; i < c->n; i++)
 			chosen |= c->victim[i] == x;
 		for (int g = 0; g < TURNS_GPUS; g++)
-			helps |= missing[g] > 0 && ledger_held(x, g);
+			helps |= missing[g] > 0 && books_held(x, g);
 		if (!rank || chosen || !helps || !slots_are_free(t, x))
 			continue;
 		if (rank > best_rank || (rank == best_rank && x->vtime > best->vtime)) {
@@ -214,16 +214,16 @@ static struct member *best_victim(struct turns *t, const struct member *e, bool 
 }
 
 /* What is still missing where @x gives up @bytes. */
-static uint64_t give_up(const struct member *x, int64_t *missing)
+static uint64_t give_up(const struct account *x, int64_t *missing)
 {
 	uint64_t bytes = TURNS_ALL;
 
 	for (int g = 0; g < TURNS_GPUS; g++) {
-		uint64_t held = ledger_held(x, g);
+		uint64_t held = books_held(x, g);
 
 		if (!held)
 			continue;
-		if (ledger_has_one_gpu(x) && missing[g] > 0 && (uint64_t)missing[g] < held)
+		if (books_has_one_gpu(x) && missing[g] > 0 && (uint64_t)missing[g] < held)
 			bytes = (uint64_t)missing[g];
 		missing[g] -= (int64_t)(bytes < held ? bytes : held);
 	}
@@ -234,14 +234,14 @@ static uint64_t give_up(const struct member *x, int64_t *missing)
  * True if nobody but @e and the @c->n chosen has memory on @gpu. Then the driver decides whether there
  * is enough: the books keep a margin, and count what others have as it was.
  */
-static bool has_alone(struct turns *t, const struct member *e, int gpu, const struct choice *c)
+static bool has_alone(struct turns *t, const struct account *e, int gpu, const struct choice *c)
 {
 	FOR_EACH_MEMBER(t, x)
 	{
-		bool counts = x != e && ledger_held(x, gpu);
+		bool counts = x != e && books_held(x, gpu);
 
 		for (size_t i = 0; c && i < c->n; i++)
-			counts &= c->victim[i] != x || c->bytes[i] < ledger_held(x, gpu);
+			counts &= c->victim[i] != x || c->bytes[i] < books_held(x, gpu);
 		if (counts)
 			return false;
 	}
@@ -249,7 +249,7 @@ static bool has_alone(struct turns *t, const struct member *e, int gpu, const st
 }
 
 /* Choose who gives up how much for @e. False if it is not enough. */
-static bool choose(struct turns *t, const struct member *e, bool head, struct choice *c)
+static bool choose(struct turns *t, const struct account *e, bool head, struct choice *c)
 {
 	int64_t missing[TURNS_GPUS];
 	bool enough;
@@ -258,7 +258,7 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
 	for (int g = 0; g < TURNS_GPUS; g++)
 		missing[g] = lacks(t, e, g);
 	for (;;) {
-		struct member *x;
+		struct account *x;
 
 		enough = true;
 		for (int g = 0; g < TURNS_GPUS; g++)
@@ -278,7 +278,7 @@ static bool choose(struct turns *t, const struct member *e, bool head, struct ch
  * The same; for a member that runs, for the first of its allocations on each GPU. The one for which
  * there is enough becomes the first of all.
  */
-static bool choose_for(struct turns *t, struct member *e, bool head, struct choice *c)
+static bool choose_for(struct turns *t, struct account *e, bool head, struct choice *c)
 {
 	bool seen[TURNS_GPUS] = {false};
 
@@ -300,18 +300,18 @@ static bool choose_for(struct turns *t, struct member *e, bool head, struct choi
 	return false;
 }
 
-static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint32_t entrant)
+static void order_yield(struct turns *t, struct account *x, uint64_t bytes, uint32_t entrant)
 {
-	if (!ledger_order(t, &(struct turns_order){.kind = TURNS_YIELD,
-						   .id = x->id,
-						   .bytes = bytes,
-						   .timeout_ms = ledger_rest_ms(t, x)}))
+	if (!books_order(t, &(struct turns_order){.kind = TURNS_YIELD,
+						  .id = x->id,
+						  .bytes = bytes,
+						  .timeout_ms = books_rest_ms(t, x)}))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->room <= ledger_mapped(x))
+	if (x->room <= books_mapped(x))
 		x->room = 0;
-	ledger_set_phase(x, PHASE_LEAVING, t->now);
-	x->yield_from = ledger_mapped(x);
+	books_set_phase(x, PHASE_LEAVING, t->now);
+	x->yield_from = books_mapped(x);
 	x->freed = 0;
 	x->rests = false;
 	x->leaves_for = entrant;
@@ -321,64 +321,64 @@ static void order_yield(struct turns *t, struct member *x, uint64_t bytes, uint3
 		x->wait_since = 0;
 }
 
-static void order_answer(struct turns *t, struct member *m, int i, enum turns_order_kind kind)
+static void order_answer(struct turns *t, struct account *m, int i, enum turns_order_kind kind)
 {
 	struct grow *g = &m->grows[i];
 
-	if (!ledger_order(t, &(struct turns_order){.kind = kind, .id = m->id, .serial = g->serial}))
+	if (!books_order(t, &(struct turns_order){.kind = kind, .id = m->id, .serial = g->serial}))
 		return;
 	if (kind == TURNS_TRY) {
 		m->need[g->gpu].promised += g->bytes;
 		m->promised_at = t->now;
 	}
-	ledger_end_grow(m, i);
+	books_end_grow(m, i);
 }
 
 /* Give @e what is free. */
-static void grant(struct turns *t, struct member *e)
+static void grant(struct turns *t, struct account *e)
 {
 	uint64_t wanted = 0, room;
 	int64_t most = INT64_MAX;
 
 	for (int g = 0; g < TURNS_GPUS; g++) {
-		int64_t bytes = ledger_free(t, g);
+		int64_t bytes = books_free(t, g);
 
-		if (!ledger_uses(e, g))
+		if (!books_uses(e, g))
 			continue;
 		wanted += e->need[g].total;
 		if (has_alone(t, e, g, NULL))
 			continue;
 		/* For its allocations that wait, too, or it would have to give way again. */
-		if (lacks(t, e, g) > 0 && (!ledger_has_one_gpu(e) || bytes <= 0))
+		if (lacks(t, e, g) > 0 && (!books_has_one_gpu(e) || bytes <= 0))
 			return;
 		most = bytes < most ? bytes : most;
 	}
-	room = e->room > ledger_mapped(e) ? e->room : ledger_mapped(e);
-	if (ledger_has_one_gpu(e) && wanted > room + (uint64_t)most)
+	room = e->room > books_mapped(e) ? e->room : books_mapped(e);
+	if (books_has_one_gpu(e) && wanted > room + (uint64_t)most)
 		wanted = room + (uint64_t)most;
 	if (wanted <= e->room && e->told)
 		return;
 	if (wanted < room)
 		wanted = room;
-	if (!ledger_order(t,
-			  &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
+	if (!books_order(t,
+			 &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
 		return;
 	e->room = wanted;
 	e->told = true;
 }
 
 /* How long those that leave for @e may go without news; 0: nobody does. */
-static int rest_of_leaving(struct turns *t, const struct member *e)
+static int rest_of_leaving(struct turns *t, const struct account *e)
 {
 	int most = 0;
 
 	FOR_EACH_MEMBER(t, x)
-	if (x->leaves_for == e->id && ledger_rest_ms(t, x) > most)
-		most = ledger_rest_ms(t, x);
+	if (x->leaves_for == e->id && books_rest_ms(t, x) > most)
+		most = books_rest_ms(t, x);
 	return most;
 }
 
-static bool has_all_room(const struct member *e)
+static bool has_all_room(const struct account *e)
 {
 	uint64_t total = 0;
 
@@ -388,23 +388,23 @@ static bool has_all_room(const struct member *e)
 }
 
 /* Others have come to have what @e was told it may have. */
-static bool is_overdrawn(struct turns *t, const struct member *e)
+static bool is_overdrawn(struct turns *t, const struct account *e)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (ledger_uses(e, g) && ledger_free(t, g) < 0 && !has_alone(t, e, g, NULL))
+		if (books_uses(e, g) && books_free(t, g) < 0 && !has_alone(t, e, g, NULL))
 			return true;
 	return false;
 }
 
 /* It ends before @e has its memory, and does not count among those that show how long one takes. */
-static void break_off(struct turns *t, struct member *e)
+static void break_off(struct turns *t, struct account *e)
 {
 	e->turn_at = 0;
-	ledger_end_handover(t, e);
+	books_end_handover(t, e);
 }
 
 /* One step of the hand-over to @e. */
-static void hand_over(struct turns *t, struct member *e)
+static void hand_over(struct turns *t, struct account *e)
 {
 	int leaving = rest_of_leaving(t, e);
 	double limit = STUCK_MS + leaving;
@@ -412,14 +412,14 @@ static void hand_over(struct turns *t, struct member *e)
 	if (e->phase == PHASE_RUNS) {
 		if (e->ngrows && lacks(t, e, e->grows[0].gpu) <= 0) {
 			order_answer(t, e, 0, TURNS_TRY);
-			ledger_end_handover(t, e);
+			books_end_handover(t, e);
 			return;
 		}
 		if (!e->ngrows) {
-			ledger_end_handover(t, e);
+			books_end_handover(t, e);
 			return;
 		}
-	} else if (!has_all_room(e) && ledger_unfit_on(t, e) >= 0) {
+	} else if (!has_all_room(e) && books_unfit_on(t, e) >= 0) {
 		break_off(t, e);
 		return;
 	} else {
@@ -432,18 +432,18 @@ static void hand_over(struct turns *t, struct member *e)
 		break_off(t, e);
 }
 
-static void begin(struct turns *t, struct member *e, const struct choice *c)
+static void begin(struct turns *t, struct account *e, const struct choice *c)
 {
 	bool anew = e->phase != PHASE_ENTERS;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (ledger_uses(e, g)) {
+		if (books_uses(e, g)) {
 			t->slot[g] = e->id;
 			e->slot = true;
 		}
 	e->progress_at = t->now;
 	if (e->phase == PHASE_OUT) {
-		ledger_set_phase(e, PHASE_ENTERS, t->now);
+		books_set_phase(e, PHASE_ENTERS, t->now);
 		e->told = false;
 	}
 	for (size_t i = 0; i < c->n; i++)
@@ -454,7 +454,7 @@ static void begin(struct turns *t, struct member *e, const struct choice *c)
 }
 
 /* An entrant whose hand-over got stuck, and that has all the room it needs. */
-static bool only_waits(struct turns *t, const struct member *e)
+static bool only_waits(struct turns *t, const struct account *e)
 {
 	if (e->phase != PHASE_ENTERS || !has_all_room(e))
 		return false;
@@ -466,7 +466,7 @@ static bool only_waits(struct turns *t, const struct member *e)
 
 static void serve(struct turns *t)
 {
-	struct member *queue[TURNS_MEMBERS];
+	struct account *queue[TURNS_MEMBERS];
 	static struct choice choice;
 	size_t n = 0;
 
@@ -500,14 +500,14 @@ static bool fits(uint64_t bytes, uint64_t has, uint64_t most)
 }
 
 /* Allocations that no hand-over can make room for. */
-static void refuse_growth(struct turns *t, struct member *m)
+static void refuse_growth(struct turns *t, struct account *m)
 {
 	for (int i = m->ngrows; i-- > 0;) {
 		const struct grow *g = &m->grows[i];
 		uint64_t has =
 			m->phase == PHASE_RUNS ? m->need[g->gpu].mapped : m->need[g->gpu].total;
 
-		if (!fits(g->bytes, has, ledger_most(t, g->gpu)))
+		if (!fits(g->bytes, has, books_most(t, g->gpu)))
 			order_answer(t, m, i, TURNS_NO);
 	}
 }
@@ -516,16 +516,16 @@ static void refuse_growth(struct turns *t, struct member *m)
  * @m and another member on its GPUs wait so that neither can give memory, and may wait for each other:
  * the one that came later goes on without.
  */
-static void refuse_pinned(struct turns *t, struct member *m)
+static void refuse_pinned(struct turns *t, struct account *m)
 {
-	double since = ledger_pinned_at(m);
+	double since = books_pinned_at(m);
 	bool later = false;
 
 	if (since <= 0)
 		return;
 	FOR_EACH_MEMBER(t, x)
 	{
-		double other = ledger_pinned_at(x);
+		double other = books_pinned_at(x);
 
 		later |= x != m && other > 0 && share_gpu(m, x) &&
 			 (other < since || (other <= since && x->id < m->id));
@@ -545,32 +545,32 @@ static void watch(struct turns *t)
 		FOR_EACH_MEMBER(t, other)
 		on |= other != m && other->wait_since > 0 && !other->paused && share_gpu(m, other);
 		if (on != m->watched &&
-		    ledger_order(t,
-				 &(struct turns_order){.kind = TURNS_WATCH, .id = m->id, .on = on}))
+		    books_order(t,
+				&(struct turns_order){.kind = TURNS_WATCH, .id = m->id, .on = on}))
 			m->watched = on;
 	}
 }
 
 /* Its lease is to be taken, so that it waits for its turn when it may run again. */
-static bool is_to_leave(const struct turns *t, const struct member *m)
+static bool is_to_leave(const struct turns *t, const struct account *m)
 {
 	return m->takes_all && m->phase != PHASE_LEAVING &&
-	       (m->paused || (m->phase == PHASE_RUNS && ledger_is_on_drained(t, m)));
+	       (m->paused || (m->phase == PHASE_RUNS && books_is_on_drained(t, m)));
 }
 
 /* One that has changed by less than a tenth is as good as before, unless it was set. */
-static void tell_limit(struct turns *t, struct member *m)
+static void tell_limit(struct turns *t, struct account *m)
 {
 	int limit = policy_idle_limit(t, m), change = abs(limit - m->idle_limit);
 
 	if (!m->idle_limit || !change || (t->settings.idle_ms <= 0 && change < m->idle_limit / 10))
 		return;
-	if (ledger_order(t, &(struct turns_order){
-				    .kind = TURNS_LIMIT, .id = m->id, .timeout_ms = limit}))
+	if (books_order(t, &(struct turns_order){
+				   .kind = TURNS_LIMIT, .id = m->id, .timeout_ms = limit}))
 		m->idle_limit = limit;
 }
 
-static void tidy(struct turns *t, struct member *m)
+static void tidy(struct turns *t, struct account *m)
 {
 	refuse_growth(t, m);
 	refuse_pinned(t, m);
@@ -579,7 +579,7 @@ static void tidy(struct turns *t, struct member *m)
 	m->ending &= t->now - m->ending_since <= ENDS_MS;
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
-	m->takes_all |= m->given && ledger_is_on_drained(t, m);
+	m->takes_all |= m->given && books_is_on_drained(t, m);
 	if (is_to_leave(t, m) && t->now >= m->asked_until)
 		order_yield(t, m, TURNS_ALL, 0);
 }
@@ -599,7 +599,7 @@ size_t turns_decide(struct turns *t, double now, struct turns_order *out, size_t
 {
 	size_t n;
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!t->norders)
 		make_orders(t);
 	n = t->norders < max ? t->norders : max;
@@ -611,7 +611,7 @@ size_t turns_decide(struct turns *t, double now, struct turns_order *out, size_t
 
 double turns_next(struct turns *t, double now)
 {
-	ledger_advance(t, now);
+	books_advance(t, now);
 	FOR_EACH_MEMBER(t, m)
 	if (m->wait_since > 0 || m->slot || is_to_leave(t, m) || m->given)
 		return LOOK_MS;

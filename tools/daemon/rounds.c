@@ -177,8 +177,8 @@ static void take_failure(struct parties *p, struct party *party)
 	}
 }
 
-/* What the ledger has ordered is done, or has failed and is undone. */
-static void answer_ledger(struct parties *p, struct party *party, double now)
+/* What the books have ordered is done, or has failed and is undone. */
+static void answer_books(struct parties *p, struct party *party, double now)
 {
 	uint64_t freed = 0;
 
@@ -205,7 +205,7 @@ static void end_alone(struct parties *p, struct party *party)
 	party->out |= m->out;
 }
 
-/* The round was not for the ledger's new order, which asks all again. */
+/* The round was not for the books' new order, which asks all again. */
 static void forget_failures(struct parties *p, struct party *party)
 {
 	party->end = TURNS_OK;
@@ -271,7 +271,7 @@ static bool advance(struct parties *p, struct party *party, double now)
 	}
 	if (!party->owed)
 		return false;
-	answer_ledger(p, party, now);
+	answer_books(p, party, now);
 	return true;
 }
 

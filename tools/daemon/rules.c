@@ -3,7 +3,7 @@
 #include "common/conf_file.h"
 #include "tools/daemon/events.h"
 #include "tools/daemon/members.h"
-#include "tools/daemon/peers.h"
+#include "tools/daemon/connections.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -69,7 +69,7 @@ int rules_init(const struct conf_values *with, const char *file, bool node)
 }
 
 /* Of the daemon itself; @by: who asked for it, or NULL. */
-static struct event_subject subject(const struct peer *by)
+static struct event_subject subject(const struct connection *by)
 {
 	return (struct event_subject){.uid = by ? by->uid : geteuid(),
 				      .pid = by ? by->pid : getpid(),
@@ -93,9 +93,9 @@ void rules_reread(void)
 	events_add("set", &of, "%s was read again", path);
 }
 
-void rules_note(const struct peer *peer, const char *kind, const char *text)
+void rules_note(const struct connection *connection, const char *kind, const char *text)
 {
-	const struct event_subject of = subject(peer);
+	const struct event_subject of = subject(connection);
 
 	events_add(kind, &of, "%s", text);
 }
@@ -128,7 +128,7 @@ static bool take_word(struct conf_values *values, const char *text, size_t len, 
 	return false;
 }
 
-int rules_set(const struct peer *peer, const char *text, char *why)
+int rules_set(const struct connection *connection, const char *text, char *why)
 {
 	struct conf_values fresh = set;
 
@@ -140,7 +140,7 @@ int rules_set(const struct peer *peer, const char *text, char *why)
 		p += len;
 	}
 	set = fresh;
-	rules_note(peer, "set", text);
+	rules_note(connection, "set", text);
 	return 0;
 }
 
@@ -184,16 +184,16 @@ static bool is_member_of(gid_t group, const gid_t *groups, int count)
 	return false;
 }
 
-static const struct conf_limit *limit_of(const struct peer *peer)
+static const struct conf_limit *limit_of(const struct connection *connection)
 {
 	const struct conf_limit *found = NULL;
 	gid_t groups[GROUPS_MAX];
-	int count = groups_of(peer->fd, groups);
+	int count = groups_of(connection->fd, groups);
 
 	for (int i = 0; i < conf.nlimits; i++) {
 		const struct conf_limit *limit = &conf.limits[i];
 
-		if (!limit->group && limit->id == peer->uid)
+		if (!limit->group && limit->id == connection->uid)
 			return limit;
 		if (limit->group && !found && is_member_of(limit->id, groups, count))
 			found = limit;
@@ -203,9 +203,11 @@ static const struct conf_limit *limit_of(const struct peer *peer)
 
 void rules_limit(struct member *m)
 {
-	const struct conf_limit *limit = limit_of(m->peer);
-	const struct event_subject of = {
-		.uid = m->peer->uid, .pid = m->peer->pid, .id = m->job, .name = m->name};
+	const struct conf_limit *limit = limit_of(m->connection);
+	const struct event_subject of = {.uid = m->connection->uid,
+					 .pid = m->connection->pid,
+					 .id = m->job,
+					 .name = m->name};
 
 	if (limit && m->class == TURNS_INTERACTIVE && !limit->interactive) {
 		events_add("limited", &of, "its user may not claim the class interactive: batch");

@@ -16,7 +16,7 @@
 #define RULES_WHY CONF_WHY
 
 struct member;
-struct peer;
+struct connection;
 
 /*
  * Begin with @options, and the file: @path, or, for NULL, the machine's or the user's own, as
@@ -28,13 +28,13 @@ int rules_init(const struct conf_values *options, const char *path, bool node);
 void rules_reread(void);
 
 /*
- * Take @text, KEY=VALUE..., for @peer. Returns 0; or -EINVAL, and @why, of RULES_WHY bytes, says
+ * Take @text, KEY=VALUE..., for @connection. Returns 0; or -EINVAL, and @why, of RULES_WHY bytes, says
  * what was expected: then nothing has changed.
  */
-int rules_set(const struct peer *peer, const char *text, char *why);
+int rules_set(const struct connection *connection, const char *text, char *why);
 
-/* Note an event of the kind @kind, a string constant, that @peer has asked for. */
-void rules_note(const struct peer *peer, const char *kind, const char *text);
+/* Note an event of the kind @kind, a string constant, that @connection has asked for. */
+void rules_note(const struct connection *connection, const char *kind, const char *text);
 
 /* The value of a setting: milliseconds, bytes or a number. */
 double rules_value(enum conf_key key);

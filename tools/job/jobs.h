@@ -119,7 +119,7 @@ struct job {
 	size_t turn;    /* its number in the directory: directories take turns */
 	bool continued; /* it was stopped by a signal, and got SIGCONT from us */
 	bool selected, left_out;
-	bool by_driver; /* not under cudaw: the driver has paused it (tools/process/driver.h) */
+	bool by_driver; /* not under cudaw: the driver has paused it (tools/process/driver_child.h) */
 	bool described; /* status is filled in */
 	bool ready;     /* it has reported that it runs on; it may have ended since */
 	struct job_status status;

@@ -368,7 +368,7 @@ static bool is_connected(const struct far_ends *ends, pid_t pid)
 
 /* Whether the process @other may share GPU memory with @pid, and how. */
 static bool is_sharer(pid_t pid, pid_t other, const struct shared_files *files,
-		    const struct far_ends *ends, char *how, size_t size)
+		      const struct far_ends *ends, char *how, size_t size)
 {
 	const char *path;
 
@@ -387,7 +387,8 @@ static bool is_sharer(pid_t pid, pid_t other, const struct shared_files *files,
 	return true;
 }
 
-pid_t cuda_use_sharer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size)
+pid_t cuda_use_sharer(const struct process *process, bool (*uses)(pid_t pid), char *how,
+		      size_t size)
 {
 	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), sharer = 0;
 	enum cuda_use *use = calloc(CUDA_USE_PIDS, sizeof(*use));

@@ -46,6 +46,7 @@ size_t cuda_use_pids(pid_t *pids, size_t max);
  * other end of one of its Unix or TCP sockets. Returns its PID and a text in @how ("they share
  * /dev/shm/x"); 0: there is none.
  */
-pid_t cuda_use_sharer(const struct process *process, bool (*uses)(pid_t pid), char *how, size_t size);
+pid_t cuda_use_sharer(const struct process *process, bool (*uses)(pid_t pid), char *how,
+		      size_t size);
 
 #endif

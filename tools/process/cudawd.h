@@ -3,7 +3,7 @@
 #define CUDAW_CUDAWD_H
 /*
  * cudawd, as the command calls and starts it: the one that jobs join (conf_file_daemon()), or else
- * the user's own one. tools/daemon/answers.h has the lines.
+ * the user's own one. tools/daemon/commands.h has the lines.
  */
 #include <limits.h>
 #include <stdbool.h>

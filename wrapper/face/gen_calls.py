@@ -41,7 +41,7 @@ INCLUDES = '''\
 #include "vmem/translate.h"
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/across.h"
-#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/host_functions.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/rank_kernels.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/clock.h"
 #include "vmem/translate.h"
-#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/before.h"

@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-#define LOG_PREFIX "shared: "
+#define LOG_PREFIX "host_memory: "
 #include "common/log.h"
 
 /* The driver judges the arguments by a granule. It refuses by itself what is no number of them. */

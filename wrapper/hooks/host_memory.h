@@ -2,7 +2,7 @@
 #ifndef CUDAW_HOST_MEMORY_H
 #define CUDAW_HOST_MEMORY_H
 /*
- * Host memory that the program creates and maps by itself: what the hooks of shared.c and pointers.c do if it is
+ * Host memory that the program creates and maps by itself: what the hooks of exports.c and pointers.c do if it is
  * carried (vmem/host_objects.h).
  */
 #include "vmem/host_objects.h"

@@ -3,17 +3,17 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/shared.h"
+#include "wrapper/hooks/exports.h"
 #include "wrapper/real.h"
 
 #include <errno.h>
@@ -236,7 +236,7 @@ static CUresult import_pieces(const struct ipc_handle *handle, CUmemGenericAlloc
 	memcpy(name.instance, handle->instance, sizeof(name.instance));
 	memcpy(name.key, handle->key, sizeof(name.key));
 	for (*got = 0; *got < piece_count(handle) && !result; *got += !result) {
-		shared_key_piece(name.key, *got);
+		legacy_key_piece(name.key, *got);
 		result = shared_import(&name, &pieces[*got]);
 	}
 	return result;
@@ -319,7 +319,7 @@ static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, uns
 
 	if (error == -ENOENT)
 		return open_of_driver(open, ptr, raw, flags);
-	if (!error && shared_carries())
+	if (!error && exports_carries())
 		return open_ours(ptr, &handle, flags);
 	pr_err("memory of another process cannot be opened: %s",
 	       error == -ENOTSUP ? "that process runs under another version of cudaw"

@@ -3,7 +3,7 @@
 #define CUDAW_IPC_H
 /*
  * Legacy IPC (cuIpcGetMemHandle()) of carried memory. Its 64 bytes name the memory, as a ticket does
- * (checkpoint/sharing/format.h), and a process that opens them imports it piece by piece. Other
+ * (checkpoint/sharing/messages.h), and a process that opens them imports it piece by piece. Other
  * handles are the driver's.
  */
 #include "vmem/vmem.h"

@@ -12,7 +12,7 @@
 #include "vmem/objects.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/current.h"
-#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/managed.h"

@@ -4,7 +4,7 @@
  * vmem's address space goes to the real driver.
  */
 #include "wrapper/real.h"
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/host_memory.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/current.h"
-#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/pool_objects.h"

@@ -57,8 +57,8 @@ static void add_kernel(struct exec *exec, CUgraphNode node)
 
 	if (!real.cuGraphKernelNodeGetParams_v2 || real.cuGraphKernelNodeGetParams_v2(node, &p))
 		return;
-	if (rank_kernels_is_launch(p.func ? (const void *)p.func : (const void *)p.kern, p.kernelParams,
-			    p.extra, &launch))
+	if (rank_kernels_is_launch(p.func ? (const void *)p.func : (const void *)p.kern,
+				   p.kernelParams, p.extra, &launch))
 		add(exec, &launch);
 }
 

@@ -182,7 +182,8 @@ bool rank_kernels_pass(struct ranks_launch *launches, size_t n, CUstream stream)
 	return true;
 }
 
-bool rank_kernels_is_launch(const void *function, void **params, void **extra, struct ranks_launch *launch)
+bool rank_kernels_is_launch(const void *function, void **params, void **extra,
+			    struct ranks_launch *launch)
 {
 	enum ranks_kind kind = kind_of(function);
 
@@ -198,5 +199,6 @@ bool rank_kernels_launch(CUfunction f, CUstream stream, void **params, void **ex
 {
 	struct ranks_launch launch;
 
-	return !rank_kernels_is_launch(f, params, extra, &launch) || rank_kernels_pass(&launch, 1, stream);
+	return !rank_kernels_is_launch(f, params, extra, &launch) ||
+	       rank_kernels_pass(&launch, 1, stream);
 }

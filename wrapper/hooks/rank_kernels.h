@@ -41,7 +41,7 @@ bool rank_kernels_launch_graph(CUgraphExec exec, CUstream stream);
  * and the rest of the functions above: the work goes to @stream.
  */
 bool rank_kernels_is_launch(const void *function, void **params, void **extra,
-		     struct ranks_launch *launch);
+			    struct ranks_launch *launch);
 bool rank_kernels_pass(struct ranks_launch *launches, size_t n, CUstream stream);
 
 /* @exec is an instance of @graph, or was updated to it; @exec is about to be destroyed. */

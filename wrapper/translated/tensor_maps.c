@@ -20,19 +20,19 @@
 enum side { OWN, NOW, SIDES };
 
 /* As bytes: a CUtensorMap needs more alignment than malloc() gives. */
-struct known {
+struct known_map {
 	char map[SIDES][MAP_SIZE];
 	CUdeviceptr ptr, real; /* the virtual address inside, and the real one in map[NOW] */
-	struct known *chain[SIDES];
-	struct known *prev, *next;
+	struct known_map *chain[SIDES];
+	struct known_map *prev, *next;
 };
 
 FORKS_LOCK(lock);
-static struct known *oldest; /* the first of all; under lock, as are the next two */
+static struct known_map *oldest; /* the first of all; under lock, as are the next two */
 static size_t count;
-static struct known *buckets[SIDES][NBUCKETS];
+static struct known_map *buckets[SIDES][NBUCKETS];
 
-static struct known **bucket(enum side side, const void *map)
+static struct known_map **bucket(enum side side, const void *map)
 {
 	uint64_t words[MAP_SIZE / 8], hash = 0;
 
@@ -44,29 +44,29 @@ static struct known **bucket(enum side side, const void *map)
 	return &buckets[side][hash % NBUCKETS];
 }
 
-static bool is_empty(struct known *const *chain)
+static bool is_empty(struct known_map *const *chain)
 {
 	return !__atomic_load_n(chain, __ATOMIC_RELAXED);
 }
 
-static void chain_add(struct known *k, enum side side)
+static void chain_add(struct known_map *k, enum side side)
 {
-	struct known **chain = bucket(side, k->map[side]);
+	struct known_map **chain = bucket(side, k->map[side]);
 
 	k->chain[side] = *chain;
 	__atomic_store_n(chain, k, __ATOMIC_RELAXED);
 }
 
-static void chain_remove(struct known *k, enum side side)
+static void chain_remove(struct known_map *k, enum side side)
 {
-	struct known **at = bucket(side, k->map[side]);
+	struct known_map **at = bucket(side, k->map[side]);
 
 	while (*at != k)
 		at = &(*at)->chain[side];
 	__atomic_store_n(at, k->chain[side], __ATOMIC_RELAXED);
 }
 
-static void forget(struct known *k)
+static void forget(struct known_map *k)
 {
 	for (enum side side = OWN; side < SIDES; side++)
 		chain_remove(k, side);
@@ -76,9 +76,9 @@ static void forget(struct known *k)
 }
 
 /* A map that the driver got before a move may have the same bytes as a current one. */
-static struct known *find(struct known *const *chain, enum side side, const void *map)
+static struct known_map *find(struct known_map *const *chain, enum side side, const void *map)
 {
-	struct known *k = *chain;
+	struct known_map *k = *chain;
 
 	while (k && (memcmp(k->map[side], map, MAP_SIZE) ||
 		     (side == NOW && k->real != translate(k->ptr))))
@@ -88,7 +88,7 @@ static struct known *find(struct known *const *chain, enum side side, const void
 
 static void add(const void *map, CUdeviceptr ptr, CUdeviceptr real_ptr)
 {
-	struct known *k = malloc(sizeof(*k));
+	struct known_map *k = malloc(sizeof(*k));
 
 	if (!k) {
 		pr_err("no host memory to follow a tensor map: it is wrong after a pause");
@@ -109,7 +109,7 @@ static void add(const void *map, CUdeviceptr ptr, CUdeviceptr real_ptr)
 void tensor_maps_add(const CUtensorMap *map, CUdeviceptr ptr)
 {
 	CUdeviceptr real_ptr = translate(ptr);
-	struct known **chain = bucket(OWN, map), *before;
+	struct known_map **chain = bucket(OWN, map), *before;
 
 	if (real_ptr == ptr && is_empty(chain))
 		return;
@@ -123,9 +123,9 @@ void tensor_maps_add(const CUtensorMap *map, CUdeviceptr ptr)
 }
 
 /* Copy the entry of the program's map at @own to *@found. */
-static bool look_up(const void *own, struct known *found)
+static bool look_up(const void *own, struct known_map *found)
 {
-	struct known **chain = bucket(OWN, own), *k;
+	struct known_map **chain = bucket(OWN, own), *k;
 
 	if (is_empty(chain))
 		return false;
@@ -138,9 +138,9 @@ static bool look_up(const void *own, struct known *found)
 }
 
 /* From now on the driver gets @now for the map of @copy, whose memory moved to @real_ptr. */
-static void renew(const struct known *copy, const CUtensorMap *now, CUdeviceptr real_ptr)
+static void renew(const struct known_map *copy, const CUtensorMap *now, CUdeviceptr real_ptr)
 {
-	struct known *k;
+	struct known_map *k;
 
 	pthread_mutex_lock(&lock);
 	k = find(bucket(OWN, copy->map[OWN]), OWN, copy->map[OWN]);
@@ -156,7 +156,7 @@ static void renew(const struct known *copy, const CUtensorMap *now, CUdeviceptr 
 void tensor_maps_rewrite(char *value)
 {
 	CUdeviceptr real_ptr;
-	struct known copy;
+	struct known_map copy;
 	CUtensorMap now;
 
 	if (!look_up(value, &copy))
@@ -173,7 +173,7 @@ void tensor_maps_rewrite(char *value)
 
 bool tensor_maps_rewrite_back(char *value)
 {
-	struct known **chain = bucket(NOW, value), *k;
+	struct known_map **chain = bucket(NOW, value), *k;
 
 	if (is_empty(chain))
 		return false;

@@ -15,7 +15,7 @@
  * not become thousands, all pairs are taken in SLICES processes for each kind of pause.
  */
 #include "checkpoint/ledger/contexts.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/release/devices.h"

@@ -280,15 +280,15 @@ static void tidy(void)
 
 static const char *snapshot(bool pause, bool hold)
 {
-	static struct snapshot_plan order;
+	static struct snapshot_plan plan;
 	struct snapshot_facts facts = {.cuda = 13000};
 
 	facts.devices = devices_all(&facts.ndevices);
-	order = (struct snapshot_plan){
+	plan = (struct snapshot_plan){
 		.hold = hold, .incremental = rand() % 2, .codec = SNAPSHOT_RAW};
-	strcpy(order.path, dir);
+	strcpy(plan.path, dir);
 	prepare(rand() % 2 ? RELEASE_ALL : RELEASE_MEMORY);
-	op.order = &order;
+	op.plan = &plan;
 	op.facts = &facts;
 	if (pause)
 		engine_pause(&op);

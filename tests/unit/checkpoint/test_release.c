@@ -2,7 +2,7 @@
 /* The locks that keep two jobs from a resume on one GPU, over a driver that only has UUIDs. */
 #include "checkpoint/release/release.h"
 #include "checkpoint/ledger/contexts.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "common/rundir.h"

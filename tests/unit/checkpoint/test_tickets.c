@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tickets as other processes may hand them to us: those of ours are read, all else is not. */
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 
 #include "common/beacon.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a pause refuses, and how it names it. */
 #include "checkpoint/ledger/handles.h"
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 #include "checkpoint/release/unsupported.h"
 
 #include "tests/check_suite.h"

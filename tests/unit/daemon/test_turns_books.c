@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single decisions, of members that are as the test has put them into the books. */
 #include "tests/unit/daemon/turns_world.h"
-#include "tools/daemon/ledger.h"
+#include "tools/daemon/books.h"
 #include "tests/check_suite.h"
 
 #define NOW      1000000.0
@@ -22,9 +22,9 @@ static struct turns *begin(double quantum)
 }
 
 /* It runs, with @gib GiB, for long. */
-static struct member *runs(struct turns *t, uint64_t gib)
+static struct account *runs(struct turns *t, uint64_t gib)
 {
-	struct member *m = ledger_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
 
 	turns_need(t, m->id, 0, gib * GIB, gib * GIB, NOW);
 	m->phase_since = 0;
@@ -33,9 +33,9 @@ static struct member *runs(struct turns *t, uint64_t gib)
 }
 
 /* It has no memory on the GPU, and waits since @ago ms for all of it. */
-static struct member *waits(struct turns *t, uint64_t gib, double ago, double vtime)
+static struct account *waits(struct turns *t, uint64_t gib, double ago, double vtime)
 {
-	struct member *m = ledger_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
 
 	turns_need(t, m->id, 0, 0, gib * GIB, NOW);
 	m->phase = PHASE_OUT;
@@ -54,7 +54,7 @@ static void decide(struct turns *t, double now)
 }
 
 /* The order of @kind that @m gets; NULL: none. */
-static const struct turns_order *order_of(enum turns_order_kind kind, const struct member *m)
+static const struct turns_order *order_of(enum turns_order_kind kind, const struct account *m)
 {
 	for (size_t i = 0; i < norders; i++)
 		if (orders[i].kind == kind && orders[i].id == m->id)
@@ -63,7 +63,7 @@ static const struct turns_order *order_of(enum turns_order_kind kind, const stru
 }
 
 /* Who gets the memory of @m, if that is given away. */
-static uint32_t successor(struct turns *t, struct member *m, double now)
+static uint32_t successor(struct turns *t, struct account *m, double now)
 {
 	turns_give(t, m->id, now);
 	decide(t, now);
@@ -74,7 +74,7 @@ static uint32_t successor(struct turns *t, struct member *m, double now)
 START_TEST(the_one_that_had_less_is_served_first)
 {
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90), *had_less;
+	struct account *first = runs(t, 90), *had_less;
 
 	waits(t, 90, 200, 50000);
 	had_less = waits(t, 90, 100, 0);
@@ -86,7 +86,7 @@ END_TEST
 START_TEST(of_two_that_starve_the_first_is_served_first)
 {
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90), *longer;
+	struct account *first = runs(t, 90), *longer;
 
 	longer = waits(t, 90, 200000, 50000);
 	waits(t, 90, 100000, 0);
@@ -98,7 +98,7 @@ END_TEST
 START_TEST(the_higher_class_is_served_first)
 {
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90), *interactive;
+	struct account *first = runs(t, 90), *interactive;
 
 	waits(t, 90, 200000, 0);
 	interactive = waits(t, 90, 100, 50000);
@@ -114,7 +114,7 @@ START_TEST(one_that_ends_is_served_first_for_a_while)
 {
 	for (int late = 0; late < 2; late++) {
 		struct turns *t = begin(10000);
-		struct member *first = runs(t, 90), *longer, *ends;
+		struct account *first = runs(t, 90), *longer, *ends;
 		double now = NOW + (late ? 12100 : 11900);
 
 		longer = waits(t, 90, 200, 0);
@@ -148,7 +148,7 @@ START_TEST(one_that_was_idle_is_preferred_if_it_had_less)
 {
 	for (int less = 0; less < 2; less++) {
 		struct turns *t = begin(60000);
-		struct member *first = runs(t, 90), *woken;
+		struct account *first = runs(t, 90), *woken;
 
 		first->vtime = 5000;
 		first->phase_since = NOW - 20000;
@@ -165,7 +165,7 @@ END_TEST
 START_TEST(a_hand_over_to_one_that_does_not_fit_any_more_ends)
 {
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90), *next = waits(t, 90, 100, 0);
+	struct account *first = runs(t, 90), *next = waits(t, 90, 100, 0);
 
 	ck_assert_uint_eq(successor(t, first, NOW), next->id);
 	ck_assert(next->slot);
@@ -188,7 +188,7 @@ END_TEST
 START_TEST(idleness_is_watched_while_somebody_waits)
 {
 	struct turns *t = begin(60000);
-	struct member *first = runs(t, 90), *elsewhere = runs(t, 0), *next;
+	struct account *first = runs(t, 90), *elsewhere = runs(t, 0), *next;
 
 	turns_need(t, elsewhere->id, 1, 10 * GIB, 10 * GIB, NOW);
 	decide(t, NOW);
@@ -219,7 +219,7 @@ START_TEST(kernels_have_no_longer_than_is_set)
 {
 	struct turns_settings settings = {.quantum_ms = 10000, .rest_ms = rests[_i].set};
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90);
+	struct account *first = runs(t, 90);
 
 	turns_set(t, &settings);
 	first->rest_ms = rests[_i].has;
@@ -233,11 +233,11 @@ END_TEST
 START_TEST(those_that_run_together_share_the_time)
 {
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 10), *second = runs(t, 10), *idle = runs(t, 10);
+	struct account *first = runs(t, 10), *second = runs(t, 10), *idle = runs(t, 10);
 
 	turns_idle(t, idle->id, true, NOW);
 	second->weight = 2;
-	ledger_advance(t, NOW + 1000);
+	books_advance(t, NOW + 1000);
 	ck_assert_double_eq(first->vtime, 500);
 	ck_assert_double_eq(second->vtime, 250);
 	ck_assert_double_eq(idle->vtime, 0);
@@ -248,7 +248,7 @@ END_TEST
 START_TEST(the_one_that_makes_room_is_named)
 {
 	struct turns *t = begin(10000);
-	struct member *longest = runs(t, 5), *leaves = runs(t, 90), *next;
+	struct account *longest = runs(t, 5), *leaves = runs(t, 90), *next;
 	struct turns_view view;
 
 	leaves->phase_since = NOW - 20000;
@@ -265,15 +265,15 @@ END_TEST
 START_TEST(what_was_promised_is_kept_for_a_while)
 {
 	struct turns *t = begin(10000);
-	struct member *grows = runs(t, 10);
+	struct account *grows = runs(t, 10);
 
 	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
 	decide(t, NOW);
 	ck_assert_ptr_nonnull(order_of(TURNS_TRY, grows));
-	ledger_advance(t, NOW + 1900);
-	ck_assert_int_eq(ledger_free(t, 0), (int64_t)(70 * GIB));
-	ledger_advance(t, NOW + 2100);
-	ck_assert_int_eq(ledger_free(t, 0), (int64_t)(90 * GIB));
+	books_advance(t, NOW + 1900);
+	ck_assert_int_eq(books_free(t, 0), (int64_t)(70 * GIB));
+	books_advance(t, NOW + 2100);
+	ck_assert_int_eq(books_free(t, 0), (int64_t)(90 * GIB));
 	turns_free(t);
 }
 END_TEST
@@ -282,7 +282,7 @@ END_TEST
 START_TEST(one_that_is_aside_is_asked_for_nothing)
 {
 	struct turns *t = begin(10000);
-	struct member *silent = runs(t, 60), *first = runs(t, 30), *next;
+	struct account *silent = runs(t, 60), *first = runs(t, 30), *next;
 	struct turns_view view;
 
 	turns_drain(t, 0, true);
@@ -310,7 +310,7 @@ END_TEST
 START_TEST(allocations_keep_nobody_from_his_turn)
 {
 	struct turns *t = begin(10000);
-	struct member *m = waits(t, 60, 100, 0);
+	struct account *m = waits(t, 60, 100, 0);
 	struct turns_view view;
 
 	turns_there(t, 0, 80 * GIB);
@@ -318,7 +318,7 @@ START_TEST(allocations_keep_nobody_from_his_turn)
 	turns_grow(t, m->id, 2, 0, 30 * GIB, NOW);
 	turns_look(t, m->id, NOW, &view);
 	ck_assert_int_eq(view.unfit_on, -1);
-	ck_assert_uint_eq(ledger_wanted(t, m, 0), 90 * GIB);
+	ck_assert_uint_eq(books_wanted(t, m, 0), 90 * GIB);
 	decide(t, NOW);
 	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, m));
 	turns_mapped(t, m->id, 60 * GIB, NOW);
@@ -337,16 +337,16 @@ END_TEST
 START_TEST(one_whose_kernels_run_on_shares_the_time)
 {
 	struct turns *t = begin(10000);
-	struct member *leaves = runs(t, 40), *other = runs(t, 40);
+	struct account *leaves = runs(t, 40), *other = runs(t, 40);
 
 	leaves->phase = PHASE_LEAVING;
 	leaves->ran = true;
-	ledger_advance(t, NOW + 1000);
+	books_advance(t, NOW + 1000);
 	ck_assert_double_eq(leaves->vtime, 500);
 	ck_assert_double_eq(other->vtime, 500);
 	/* They have ended. */
 	turns_rests(t, leaves->id, NOW + 1000);
-	ledger_advance(t, NOW + 2000);
+	books_advance(t, NOW + 2000);
 	ck_assert_double_eq(leaves->vtime, 500);
 	ck_assert_double_eq(other->vtime, 1500);
 	turns_free(t);
@@ -358,7 +358,7 @@ START_TEST(one_that_did_not_rest_is_left_alone_for_a_while)
 {
 	struct turns_settings settings = {.quantum_ms = 10000, .rest_ms = 100};
 	struct turns *t = begin(10000);
-	struct member *first = runs(t, 90);
+	struct account *first = runs(t, 90);
 
 	turns_set(t, &settings);
 	waits(t, 90, 100, 0);

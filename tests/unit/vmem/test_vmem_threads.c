@@ -2,7 +2,7 @@
 /* Several threads at once. */
 #include "tests/check_suite.h"
 #include "tests/unit/vmem/allocating.h"
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void *watch(void *arg)
 
 	(void)arg;
 	while (!atomic_load(&done)) {
-		FAKE_MUST(!shared_has(unknown));
+		FAKE_MUST(!legacy_has(unknown));
 		for (int t = 0; t < THREADS; t++) {
 			CUdeviceptr ptr = atomic_load(&shared[t]);
 			struct vmem_info info;
@@ -129,7 +129,7 @@ static void *seek(void *arg)
 
 	(void)arg;
 	atomic_store(&seeker, gettid());
-	FAKE_MUST(!shared_has(unknown));
+	FAKE_MUST(!legacy_has(unknown));
 	atomic_store(&done, true);
 	return NULL;
 }

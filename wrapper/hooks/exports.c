@@ -18,14 +18,14 @@
 #include "vmem/translate.h"
 #include "wrapper/hooks/host_memory.h"
 #include "wrapper/hooks/ipc.h"
-#include "wrapper/hooks/shared.h"
+#include "wrapper/hooks/exports.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LOG_PREFIX "shared: "
+#define LOG_PREFIX "exports: "
 #include "common/log.h"
 
 #define LOOK_MS 10 /* while the exporter of memory cannot give it */
@@ -35,7 +35,7 @@
 
 OBJECT_GONE(handles_release);
 
-bool shared_carries(void)
+bool exports_carries(void)
 {
 	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
 }
@@ -53,11 +53,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	CUresult result;
 
 	if (handle && prop && prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
-	    shared_carries() && exports_tickets() &&
+	    exports_carries() && exports_tickets() &&
 	    host_memory_create(handle, size, prop, flags, &result))
 		return result;
 	result = real.cuMemCreate(handle, size, prop, flags);
-	if (!result && shared_carries() && objects_add(handle, size, prop))
+	if (!result && exports_carries() && objects_add(handle, size, prop))
 		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		handles_add(*handle, DRIVER_MEMORY_VMM, size);
@@ -147,7 +147,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 static CUresult unmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = shared_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
+	CUresult result = exports_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
 	if (!result)
 		handles_unmap(ptr, size);
@@ -164,8 +164,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-	return shared_carries() ? objects_set_access(ptr, size, desc, count)
-				: real.cuMemSetAccess(ptr, size, desc, count);
+	return exports_carries() ? objects_set_access(ptr, size, desc, count)
+				 : real.cuMemSetAccess(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -199,7 +199,7 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignmen
 {
 	CUresult result = real.cuMemAddressReserve(ptr, size, alignment, addr, flags);
 
-	if (result || !shared_carries() || host_objects_reserve(*ptr, size))
+	if (result || !exports_carries() || host_objects_reserve(*ptr, size))
 		return result;
 	real.cuMemAddressFree(*ptr, size);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -364,7 +364,7 @@ static bool import_host(CUmemGenericAllocationHandle *handle, int fd, CUresult *
 
 	if (!host_file_read(fd, &size, &node))
 		return false;
-	if (!shared_carries()) {
+	if (!exports_carries()) {
 		pr_err("host memory that another process exported cannot be imported: " NATIVE);
 		*result = CUDA_ERROR_NOT_SUPPORTED;
 		return true;
@@ -391,7 +391,7 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 		return result;
 	if (ticket == -ENOENT)
 		return import_of_driver(handle, osHandle, shHandleType);
-	if (!ticket && shared_carries())
+	if (!ticket && exports_carries())
 		return shared_import(&name, handle);
 	pr_err("memory that another process exported cannot be imported: %s",
 	       ticket == -ENOTSUP ? "its process runs under another version of cudaw"

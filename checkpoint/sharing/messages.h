@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARING_FORMAT_H
-#define CUDAW_SHARING_FORMAT_H
+#ifndef CUDAW_SHARING_MESSAGES_H
+#define CUDAW_SHARING_MESSAGES_H
 /*
  * What processes that share GPU memory give each other: tickets, in place of the driver's exported
  * descriptors, legacy IPC handles, and the messages of their sockets (sharers.h). All of it comes from
@@ -26,7 +26,7 @@
  *		8	version, 4
  *		12	pid of the exporter, 4
  *		16	its instance, 16
- *		32	key of the first piece of the run, 16 (vmem/shared.h)
+ *		32	key of the first piece of the run, 16 (vmem/legacy.h)
  *		48	size of the run, 8
  *		56	offset of the allocation in it, 8
  */
@@ -126,8 +126,9 @@ struct sharing_answer {
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
 	uint32_t holds;  /* it has such imports, or is about to have */
 	uint32_t nsharers;
-	char job[8];                                 /* the ID of its job, a string */
-	struct sharing_process sharers[SHARING_PROCESSES]; /* with which it shares memory directly */
+	char job[8]; /* the ID of its job, a string */
+	struct sharing_process
+		sharers[SHARING_PROCESSES]; /* with which it shares memory directly */
 };
 
 /* Fill in what is the same in all messages. */

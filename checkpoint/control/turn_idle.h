@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_TURNS_IDLE_H
-#define CUDAW_TURNS_IDLE_H
+#ifndef CUDAW_TURN_IDLE_H
+#define CUDAW_TURN_IDLE_H
 /*
  * Whether the job makes no calls: the lines "idle" and "busy" of protocol.h. The gate notices
  * whether a call comes (gate_watch()). If none has come for long enough, and none is inside, the job

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_CONTROL_TURNS_H
-#define CUDAW_CONTROL_TURNS_H
+#ifndef CUDAW_TURN_H
+#define CUDAW_TURN_H
 /*
  * The job's side of cudawd, which lets jobs take turns on a GPU (conf_file_daemon(), protocol.h). When the
  * process first has GPU memory, or finds none, it connects to the daemon and introduces itself. The

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_COMMAND_SETTINGS_H
-#define CUDAW_COMMAND_SETTINGS_H
+#ifndef CUDAW_SETTINGS_CHECK_H
+#define CUDAW_SETTINGS_CHECK_H
 /*
  * Checks the settings (common/settings.h) in the environment before a job starts: the job itself
  * logs a value that it cannot use when it comes to use it, perhaps hours later.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vmem/driver.h"
+#include "vmem/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

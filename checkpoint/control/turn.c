@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/control/turns.h"
+#include "checkpoint/control/turn.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/turns_idle.h"
-#include "checkpoint/control/turns_needs.h"
+#include "checkpoint/control/turn_idle.h"
+#include "checkpoint/control/turn_needs.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
@@ -65,13 +65,13 @@ static struct {
 	enum operation op;    /* that was under way at the last look */
 	enum asks asks;       /* what it has asked for since the lease is gone */
 	bool ends;            /* the program handles SIGTERM, and has not run since */
-} turns;
+} turn;
 
 void turn_init(void (*wake)(void))
 {
-	memset(&turns, 0, sizeof(turns));
-	turns.which = conf_file_daemon();
-	if (!turns.which)
+	memset(&turn, 0, sizeof(turn));
+	turn.which = conf_file_daemon();
+	if (!turn.which)
 		return;
 	gate_set_wake(wake);
 	growth_begin(wake);
@@ -79,22 +79,22 @@ void turn_init(void (*wake)(void))
 
 void turn_after_fork(void)
 {
-	memset(&turns, 0, sizeof(turns));
+	memset(&turn, 0, sizeof(turn));
 }
 
 bool turn_is_daemon(const struct client *c)
 {
-	return c == turns.c && c->id == turns.id;
+	return c == turn.c && c->id == turn.id;
 }
 
 const char *turn_why_not(void)
 {
-	return turns.why;
+	return turn.why;
 }
 
 const char *turn_behind(void)
 {
-	return turns.c ? turns.behind : "";
+	return turn.c ? turn.behind : "";
 }
 
 /* PID NAME; the name may be missing. */
@@ -104,14 +104,14 @@ static void take_behind(const char *line)
 	unsigned int pid = 0;
 
 	sscanf(line, "%*s %u %64[^\n]", &pid, name);
-	snprintf(turns.behind, sizeof(turns.behind), *name ? "%u (%s)" : "%u", pid, name);
+	snprintf(turn.behind, sizeof(turn.behind), *name ? "%u (%s)" : "%u", pid, name);
 	if (!pid)
-		*turns.behind = '\0';
+		*turn.behind = '\0';
 }
 
 const char *turn_unfit(void)
 {
-	return turns.c ? turns.unfit : "";
+	return turn.c ? turn.unfit : "";
 }
 
 /* UUID NEEDS THERE; NEEDS 0: it fits. */
@@ -121,31 +121,31 @@ static void take_unfit(const char *line)
 	size_t needs = 0, there = 0;
 
 	sscanf(line, "%*s %*s %zu %zu", &needs, &there);
-	snprintf(turns.unfit, sizeof(turns.unfit), "needs %s, and at most %s are there",
+	snprintf(turn.unfit, sizeof(turn.unfit), "needs %s, and at most %s are there",
 		 format_bytes(needs_text, needs), format_bytes(there_text, there));
 	if (!needs)
-		*turns.unfit = '\0';
+		*turn.unfit = '\0';
 }
 
 void turn_ends(void)
 {
-	turns.ends = true;
-	turns.asks = ASKS_NONE; /* a second signal counts as well */
+	turn.ends = true;
+	turn.asks = ASKS_NONE; /* a second signal counts as well */
 }
 
 static void say_once(const char *what, const char *why)
 {
-	bool said = *turns.why;
+	bool said = *turn.why;
 
-	snprintf(turns.why, sizeof(turns.why), "%s (%s): %s", what, turns.which, why);
+	snprintf(turn.why, sizeof(turn.why), "%s (%s): %s", what, turn.which, why);
 	if (!said)
-		pr_warn("%s: the job takes no turns", turns.why);
+		pr_warn("%s: the job takes no turns", turn.why);
 }
 
 /* Not again, as the daemon would refuse it again, or the job could not do its part. */
 static void leave_for_good(void)
 {
-	turns.which = NULL;
+	turn.which = NULL;
 	growth_end();
 	gate_unwatch();
 	gate_set_wake(NULL);
@@ -154,7 +154,7 @@ static void leave_for_good(void)
 static void introduce(void)
 {
 	const char *class = setting_word(SETTING_TURNS_CLASS);
-	const struct client *c = turns.c;
+	const struct client *c = turn.c;
 
 	server_say(c, "turns %d", PROTOCOL_TURNS);
 	answers_say_name(c);
@@ -162,8 +162,8 @@ static void introduce(void)
 	server_say(c, "class %s", class ? class : settings[SETTING_TURNS_CLASS].preset);
 	server_say(c, "weight %d", setting_weight(SETTING_TURNS_WEIGHT));
 	turn_needs_introduce(c);
-	turns.state = job_state();
-	server_say(c, "state %s", answers_state_name(turns.state));
+	turn.state = job_state();
+	server_say(c, "state %s", answers_state_name(turn.state));
 	server_say(c, "joined");
 }
 
@@ -189,12 +189,12 @@ static double next_meeting(void)
 
 static void try_again_later(void)
 {
-	turns.patience_ms = turns.patience_ms * 2 < RETRY_MS ? RETRY_MS : turns.patience_ms * 2;
-	if (turns.patience_ms > RETRY_MAX_MS)
-		turns.patience_ms = RETRY_MAX_MS;
-	turns.retry_ms = clock_ms() + turns.patience_ms;
-	if (turns.meets)
-		turns.retry_ms = next_meeting();
+	turn.patience_ms = turn.patience_ms * 2 < RETRY_MS ? RETRY_MS : turn.patience_ms * 2;
+	if (turn.patience_ms > RETRY_MAX_MS)
+		turn.patience_ms = RETRY_MAX_MS;
+	turn.retry_ms = clock_ms() + turn.patience_ms;
+	if (turn.meets)
+		turn.retry_ms = next_meeting();
 }
 
 static void join(void)
@@ -204,23 +204,23 @@ static void join(void)
 	int fd;
 
 	/* Without a daemon an allocation fails, so that it is worth a try at any time; but others are to be met. */
-	if ((clock_ms() < turns.retry_ms && (turns.meets || !growth_waits())) || !may_join())
+	if ((clock_ms() < turn.retry_ms && (turn.meets || !growth_waits())) || !may_join())
 		return;
-	fd = daemon_connect(turns.which, &why);
+	fd = daemon_connect(turn.which, &why);
 	if (fd >= 0)
-		turns.c = server_adopt(fd);
-	if (!turns.c) {
+		turn.c = server_adopt(fd);
+	if (!turn.c) {
 		try_again_later();
 		say_once("no daemon", fd < 0 ? why : "all connections are in use");
 		return;
 	}
-	turns.meets = false;
-	turns.id = turns.c->id;
-	turns.since_ms = turns.heard_ms = clock_ms();
-	turns.ping_ms = 0;
-	turns.welcome = turns.watched = false;
-	*turns.behind = *turns.unfit = '\0';
-	turns.asks = ASKS_NONE;
+	turn.meets = false;
+	turn.id = turn.c->id;
+	turn.since_ms = turn.heard_ms = clock_ms();
+	turn.ping_ms = 0;
+	turn.welcome = turn.watched = false;
+	*turn.behind = *turn.unfit = '\0';
+	turn.asks = ASKS_NONE;
 	/*
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
 	 * it after our end. The next one is ours alone.
@@ -234,13 +234,13 @@ static void join(void)
 /* The connection is gone, and the lease with it (clients.c). */
 static void notice_loss(void)
 {
-	if (turns.c->used && turns.c->id == turns.id && !turns.c->ended)
+	if (turn.c->used && turn.c->id == turn.id && !turn.c->ended)
 		return;
-	turns.c = NULL;
+	turn.c = NULL;
 	turn_idle_stop();
 	try_again_later();
-	if (turns.welcome) {
-		turns.left_ms = clock_ms();
+	if (turn.welcome) {
+		turn.left_ms = clock_ms();
 		pr_info("the connection to the daemon has ended");
 	}
 	growth_untold();
@@ -252,9 +252,9 @@ static void take_end(const char *answer)
 	if (!strncmp(answer, END_INVALID, strlen(END_INVALID)))
 		leave_for_good();
 	/* What it could not do, it would soon be asked for again. */
-	if (turns.welcome)
-		turns.patience_ms = RETRY_MAX_MS;
-	server_end(turns.c);
+	if (turn.welcome)
+		turn.patience_ms = RETRY_MAX_MS;
+	server_end(turn.c);
 }
 
 bool turn_take_line(const char *line)
@@ -262,22 +262,22 @@ bool turn_take_line(const char *line)
 	unsigned int number = 0;
 	char word[16] = "";
 
-	turns.heard_ms = clock_ms();
-	turns.ping_ms = 0;
+	turn.heard_ms = clock_ms();
+	turn.ping_ms = 0;
 	if (sscanf(line, "%15s", word) != 1)
 		return true;
 	if (!strcmp(word, "yield") || !strcmp(word, "room"))
 		return false;
 	sscanf(line, "%*s %u", &number);
 	if (!strcmp(word, "welcome")) {
-		turns.welcome = true;
-		*turns.why = '\0';
-		turns.patience_ms = 0;
+		turn.welcome = true;
+		*turn.why = '\0';
+		turn.patience_ms = 0;
 		turn_idle_set(number);
 	} else if (!strcmp(word, "idle")) {
 		turn_idle_set(number);
 	} else if (!strcmp(word, "watch") || !strcmp(word, "unwatch")) {
-		turns.watched = *word == 'w';
+		turn.watched = *word == 'w';
 	} else if (!strcmp(word, "try") || !strcmp(word, "no")) {
 		growth_answer(number, *word == 't');
 	} else if (!strcmp(word, "behind")) {
@@ -302,17 +302,17 @@ static void ask_for_turn(void)
 
 	/* It has its memory. Of one that takes it again by itself the daemon may yet take the lease. */
 	if (s->lease == LEASE_OURS && s->rest == STATE_RUNNING)
-		turns.ends = false;
+		turn.ends = false;
 	if (s->lease == LEASE_OURS || control_wants_paused(s))
-		turns.asks = ASKS_NONE;
-	else if (turns.ends)
+		turn.asks = ASKS_NONE;
+	else if (turn.ends)
 		asks = ASKS_NEXT;
 	else if (s->called || gate_has_waiter() || growth_waits())
 		asks = ASKS_TURN;
-	if (asks <= turns.asks || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE)
+	if (asks <= turn.asks || s->activity != ACTIVITY_IDLE || s->lease != LEASE_GONE)
 		return;
-	server_say(turns.c, asks == ASKS_NEXT ? "ends" : "want");
-	turns.asks = asks;
+	server_say(turn.c, asks == ASKS_NEXT ? "ends" : "want");
+	turn.asks = asks;
 	turn_idle_forget();
 }
 
@@ -321,24 +321,24 @@ static void say_news(void)
 {
 	enum operation op = control_operation(job_now());
 	enum job_state state = job_state();
-	bool part_ended = control_is_part(turns.op) && op != turns.op;
+	bool part_ended = control_is_part(turn.op) && op != turn.op;
 
 	/* The others may join later. */
 	if (job_refused_yield()) {
 		say_once("a yield failed", "processes that the daemon does not know wait for this "
 					   "one, or share its memory");
-		turns.meets = true;
-		server_end(turns.c);
+		turn.meets = true;
+		server_end(turn.c);
 		return;
 	}
-	turns.op = op;
-	turn_needs_say(turns.c, part_ended || state != turns.state);
-	if (state != turns.state) {
-		turns.state = state;
-		server_say(turns.c, "state %s", answers_state_name(state));
+	turn.op = op;
+	turn_needs_say(turn.c, part_ended || state != turn.state);
+	if (state != turn.state) {
+		turn.state = state;
+		server_say(turn.c, "state %s", answers_state_name(state));
 	}
 	ask_for_turn();
-	turn_idle_look(turns.c, turns.watched);
+	turn_idle_look(turn.c, turn.watched);
 }
 
 /* An allocation waits for it; or the job for its turn, or for the other processes of the job. */
@@ -358,14 +358,14 @@ static void look_for_silence(void)
 	double now = clock_ms();
 
 	if (!awaits_daemon()) {
-		turns.ping_ms = 0;
-	} else if (turns.ping_ms && now - turns.ping_ms > SILENT_MS) {
+		turn.ping_ms = 0;
+	} else if (turn.ping_ms && now - turn.ping_ms > SILENT_MS) {
 		pr_warn("the daemon has not answered for %d s: the job goes on without it",
 			(PING_MS + SILENT_MS) / 1000);
-		server_end(turns.c);
-	} else if (!turns.ping_ms && now - turns.heard_ms > PING_MS) {
-		turns.ping_ms = now;
-		server_say(turns.c, "ping");
+		server_end(turn.c);
+	} else if (!turn.ping_ms && now - turn.heard_ms > PING_MS) {
+		turn.ping_ms = now;
+		server_say(turn.c, "ping");
 	}
 }
 
@@ -381,10 +381,10 @@ static void pass_growths(void)
 			growth_answer(growth.serial, false);
 			continue;
 		}
-		turn_needs_say(turns.c, true);
+		turn_needs_say(turn.c, true);
 		turn_idle_forget();
-		server_say(turns.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow",
-			   growth.serial, devices[growth.dev].uuid, growth.bytes);
+		server_say(turn.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow", growth.serial,
+			   devices[growth.dev].uuid, growth.bytes);
 	}
 }
 
@@ -401,27 +401,27 @@ static bool is_without(void)
 {
 	double now = clock_ms();
 
-	if (turns.left_ms > 0 && now - turns.left_ms <= WITHOUT_MS)
+	if (turn.left_ms > 0 && now - turn.left_ms <= WITHOUT_MS)
 		return false;
-	return !turns.c || now - turns.since_ms > WELCOME_MS;
+	return !turn.c || now - turn.since_ms > WELCOME_MS;
 }
 
 void turn_look(void)
 {
 	bool grows;
 
-	if (!turns.which)
+	if (!turn.which)
 		return;
 	grows = growth_waits();
-	if (turns.c)
+	if (turn.c)
 		notice_loss();
-	if (!turns.c && (grows || has_memory()))
+	if (!turn.c && (grows || has_memory()))
 		join();
-	if (turns.c && turns.welcome) {
+	if (turn.c && turn.welcome) {
 		say_news();
-		if (!turns.c->ended)
+		if (!turn.c->ended)
 			pass_growths();
-		if (!turns.c->ended)
+		if (!turn.c->ended)
 			look_for_silence();
 	} else if (grows && is_without()) {
 		growth_refuse_all();
@@ -432,10 +432,10 @@ int turn_patience_ms(void)
 {
 	double left;
 
-	if (!turns.which)
+	if (!turn.which)
 		return -1;
-	if (turns.c)
-		return turns.watched || !turns.welcome ? LOOK_MS : CALM_MS;
-	left = growth_waits() && !turns.meets ? 0 : turns.retry_ms - clock_ms();
+	if (turn.c)
+		return turn.watched || !turn.welcome ? LOOK_MS : CALM_MS;
+	left = growth_waits() && !turn.meets ? 0 : turn.retry_ms - clock_ms();
 	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
 }

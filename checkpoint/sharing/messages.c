@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/sharing/format.h"
+#include "checkpoint/sharing/messages.h"
 #include "common/ascii.h"
 #include "common/beacon.h"
 
@@ -94,7 +94,8 @@ int ipc_handle_parse(const void *data, struct ipc_handle *handle)
 
 void sharing_request_begin(struct sharing_request *request, enum sharing_kind kind)
 {
-	*request = (struct sharing_request){.magic = REQUEST_MAGIC, .version = VERSION, .kind = kind};
+	*request =
+		(struct sharing_request){.magic = REQUEST_MAGIC, .version = VERSION, .kind = kind};
 }
 
 void sharing_answer_begin(struct sharing_answer *answer)
@@ -107,7 +108,8 @@ void sharing_answer_begin(struct sharing_answer *answer)
 
 size_t sharing_answer_size(const struct sharing_answer *answer)
 {
-	return offsetof(struct sharing_answer, sharers) + answer->nsharers * sizeof(answer->sharers[0]);
+	return offsetof(struct sharing_answer, sharers) +
+	       answer->nsharers * sizeof(answer->sharers[0]);
 }
 
 int sharing_request_parse(const void *data, size_t size, struct sharing_request *request)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/daemon/ledger.h"
+#include "tools/daemon/books.h"
 
 #include <assert.h>
 #include <math.h>
@@ -35,7 +35,7 @@ void turns_set(struct turns *t, const struct turns_settings *settings)
 	t->settings = *settings;
 }
 
-struct member *ledger_find(struct turns *t, uint32_t id)
+struct account *books_find(struct turns *t, uint32_t id)
 {
 	FOR_EACH_MEMBER(t, m)
 	if (m->id == id)
@@ -43,7 +43,7 @@ struct member *ledger_find(struct turns *t, uint32_t id)
 	return NULL;
 }
 
-bool ledger_uses(const struct member *m, int gpu)
+bool books_uses(const struct account *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 
@@ -55,16 +55,16 @@ bool ledger_uses(const struct member *m, int gpu)
 	return false;
 }
 
-bool ledger_has_one_gpu(const struct member *m)
+bool books_has_one_gpu(const struct account *m)
 {
 	int n = 0;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
-		n += ledger_uses(m, g);
+		n += books_uses(m, g);
 	return n <= 1;
 }
 
-double ledger_pinned_at(const struct member *m)
+double books_pinned_at(const struct account *m)
 {
 	double first = 0;
 
@@ -74,7 +74,7 @@ double ledger_pinned_at(const struct member *m)
 	return first;
 }
 
-uint64_t ledger_mapped(const struct member *m)
+uint64_t books_mapped(const struct account *m)
 {
 	uint64_t sum = 0;
 
@@ -83,7 +83,7 @@ uint64_t ledger_mapped(const struct member *m)
 	return sum;
 }
 
-bool ledger_is_on_drained(const struct turns *t, const struct member *m)
+bool books_is_on_drained(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (t->drained[g] && m->need[g].mapped)
@@ -91,7 +91,7 @@ bool ledger_is_on_drained(const struct turns *t, const struct member *m)
 	return false;
 }
 
-static uint64_t total_of(const struct member *m)
+static uint64_t total_of(const struct account *m)
 {
 	uint64_t sum = 0;
 
@@ -100,18 +100,18 @@ static uint64_t total_of(const struct member *m)
 	return sum;
 }
 
-uint64_t ledger_most(const struct turns *t, int gpu)
+uint64_t books_most(const struct turns *t, int gpu)
 {
 	uint64_t capacity = t->capacity[gpu] == TURNS_NO_LIMIT ? 0 : t->capacity[gpu];
 
 	return capacity > t->most[gpu] ? capacity : t->most[gpu];
 }
 
-uint64_t ledger_wanted(const struct turns *t, const struct member *m, int gpu)
+uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 	uint64_t bytes = n->total > n->mapped || m->phase != PHASE_RUNS ? n->total : n->mapped;
-	uint64_t most = ledger_most(t, gpu);
+	uint64_t most = books_most(t, gpu);
 
 	for (int i = 0; i < m->ngrows; i++)
 		if (m->grows[i].gpu == gpu && bytes <= most && m->grows[i].bytes <= most - bytes)
@@ -123,54 +123,54 @@ uint64_t ledger_wanted(const struct turns *t, const struct member *m, int gpu)
  * Room counts on all GPUs together: a member with several gets it for all at once, or none. It may
  * use its room until it has ended the yield that takes it.
  */
-uint64_t ledger_held(const struct member *m, int gpu)
+uint64_t books_held(const struct account *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 	uint64_t room = 0;
 
 	if (m->phase != PHASE_RUNS)
-		room = ledger_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
+		room = books_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
 	return (room > n->mapped ? room : n->mapped) + n->promised;
 }
 
-int64_t ledger_free(const struct turns *t, int gpu)
+int64_t books_free(const struct turns *t, int gpu)
 {
 	int64_t bytes = (int64_t)t->capacity[gpu];
 
 	FOR_EACH_MEMBER(t, m)
-	bytes -= (int64_t)ledger_held(m, gpu);
+	bytes -= (int64_t)books_held(m, gpu);
 	return bytes;
 }
 
-static bool is_active(const struct member *m)
+static bool is_active(const struct account *m)
 {
 	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
 }
 
 /* It has been told to leave, and its kernels still run: that is its time. */
-static bool drains(const struct member *m)
+static bool drains(const struct account *m)
 {
 	return m->phase == PHASE_LEAVING && m->ran && !m->rests && !m->paused;
 }
 
 /* The share of the time that @m had: the least of its GPUs', each divided by those that ran there. */
-static double share_of(const struct turns *t, const struct member *m)
+static double share_of(const struct turns *t, const struct account *m)
 {
 	int most = 1;
 
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		int n = 0;
 
-		if (!ledger_uses(m, g))
+		if (!books_uses(m, g))
 			continue;
 		FOR_EACH_MEMBER(t, other)
-		n += (is_active(other) || drains(other)) && ledger_uses(other, g);
+		n += (is_active(other) || drains(other)) && books_uses(other, g);
 		most = n > most ? n : most;
 	}
 	return 1.0 / most;
 }
 
-void ledger_advance(struct turns *t, double now)
+void books_advance(struct turns *t, double now)
 {
 	double passed = now - t->now;
 
@@ -188,7 +188,7 @@ void ledger_advance(struct turns *t, double now)
 }
 
 /* When the first of its allocations began to wait; 0: none waits. */
-static double waits_since(const struct member *m)
+static double waits_since(const struct account *m)
 {
 	double first = 0;
 
@@ -198,7 +198,7 @@ static double waits_since(const struct member *m)
 	return first;
 }
 
-void ledger_set_phase(struct member *m, enum phase phase, double now)
+void books_set_phase(struct account *m, enum phase phase, double now)
 {
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
@@ -214,7 +214,7 @@ void ledger_set_phase(struct member *m, enum phase phase, double now)
 	}
 }
 
-void ledger_end_handover(struct turns *t, struct member *m)
+void books_end_handover(struct turns *t, struct account *m)
 {
 	m->slot = false;
 	for (int g = 0; g < TURNS_GPUS; g++)
@@ -225,7 +225,7 @@ void ledger_end_handover(struct turns *t, struct member *m)
 		other->leaves_for = 0;
 }
 
-bool ledger_order(struct turns *t, const struct turns_order *order)
+bool books_order(struct turns *t, const struct turns_order *order)
 {
 	if (t->norders == sizeof(t->orders) / sizeof(t->orders[0]))
 		return false;
@@ -248,7 +248,7 @@ void turns_there(struct turns *t, int gpu, uint64_t bytes)
 	t->there[gpu] = bytes;
 }
 
-int ledger_unfit_on(const struct turns *t, const struct member *m)
+int books_unfit_on(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (t->there[g] && m->need[g].total > t->there[g])
@@ -264,7 +264,7 @@ void turns_drain(struct turns *t, int gpu, bool drained)
 }
 
 /* The least virtual time of those that run or want to; @m's own if there is none. */
-static double least_vtime(struct turns *t, const struct member *m)
+static double least_vtime(struct turns *t, const struct account *m)
 {
 	double least = -1;
 
@@ -276,14 +276,14 @@ static double least_vtime(struct turns *t, const struct member *m)
 
 uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double now)
 {
-	ledger_advance(t, now);
-	for (struct member *m = t->members; m < t->members + TURNS_MEMBERS; m++) {
+	books_advance(t, now);
+	for (struct account *m = t->members; m < t->members + TURNS_MEMBERS; m++) {
 		if (m->id)
 			continue;
 		do {
 			t->last_id++;
-		} while (!t->last_id || ledger_find(t, t->last_id));
-		*m = (struct member){.class = class, .weight = weight, .phase_since = now};
+		} while (!t->last_id || books_find(t, t->last_id));
+		*m = (struct account){.class = class, .weight = weight, .phase_since = now};
 		m->vtime = least_vtime(t, m);
 		m->id = t->last_id;
 		if (m - t->members >= t->nmembers)
@@ -295,28 +295,28 @@ uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double 
 
 void turns_leave(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	if (m->leaves_for) {
-		struct member *entrant = ledger_find(t, m->leaves_for);
+		struct account *entrant = books_find(t, m->leaves_for);
 
 		if (entrant)
 			entrant->progress_at = now;
 	}
-	ledger_end_handover(t, m);
-	*m = (struct member){.id = 0};
+	books_end_handover(t, m);
+	*m = (struct account){.id = 0};
 	/* There may be room now for one that could not give, or take back, what it has. */
 	FOR_EACH_MEMBER(t, other)
 	if (other->phase == PHASE_OUT)
 		other->asked_until = 0;
 }
 
-static void progress(struct turns *t, struct member *m, double now)
+static void progress(struct turns *t, struct account *m, double now)
 {
-	struct member *entrant = m->leaves_for ? ledger_find(t, m->leaves_for) : NULL;
+	struct account *entrant = m->leaves_for ? books_find(t, m->leaves_for) : NULL;
 
 	m->progress_at = now;
 	if (entrant)
@@ -325,10 +325,10 @@ static void progress(struct turns *t, struct member *m, double now)
 
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 	struct need *n;
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	n = &m->need[gpu];
@@ -344,20 +344,20 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 }
 
 /* A member with one GPU says there what it has in all. */
-static void set_mapped(struct member *m, uint64_t bytes)
+static void set_mapped(struct account *m, uint64_t bytes)
 {
-	if (!ledger_has_one_gpu(m))
+	if (!books_has_one_gpu(m))
 		return;
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (ledger_uses(m, g))
+		if (books_uses(m, g))
 			m->need[g].mapped = bytes;
 }
 
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	set_mapped(m, bytes);
@@ -366,9 +366,9 @@ void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
 
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m || m->phase != PHASE_LEAVING)
 		return;
 	m->freed = bytes;
@@ -379,18 +379,18 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 
 void turns_rests(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (m)
 		m->rests = true;
 }
 
 void turns_progress(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (m)
 		progress(t, m, now);
 }
@@ -400,21 +400,21 @@ static int rest_most(const struct turns *t)
 	return t->settings.rest_ms > 0 ? (int)t->settings.rest_ms : REST_MAX_MS;
 }
 
-int ledger_rest_ms(const struct turns *t, const struct member *m)
+int books_rest_ms(const struct turns *t, const struct account *m)
 {
 	int ms = m->rest_ms ? m->rest_ms : REST_MS;
 
 	return ms < rest_most(t) ? ms : rest_most(t);
 }
 
-static void start_to_wait(struct member *m, double now)
+static void start_to_wait(struct account *m, double now)
 {
 	if (m->wait_since <= 0)
 		m->wait_since = now;
 }
 
 /* For the time that it did not want the GPU it gets one turn's credit at most. */
-static void limit_credit(struct turns *t, struct member *m)
+static void limit_credit(struct turns *t, struct account *m)
 {
 	double least = least_vtime(t, m) - policy_quantum(t);
 
@@ -424,9 +424,9 @@ static void limit_credit(struct turns *t, struct member *m)
 
 void turns_want(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m || m->phase == PHASE_RUNS || m->wants)
 		return;
 	limit_credit(t, m);
@@ -438,9 +438,9 @@ void turns_want(struct turns *t, uint32_t id, double now)
 
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	if (m->idle && !idle)
@@ -450,7 +450,7 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 
 int turns_idle_limit(struct turns *t, uint32_t id)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
 	if (m && !m->idle_limit)
 		m->idle_limit = policy_idle_limit(t, m);
@@ -459,9 +459,9 @@ int turns_idle_limit(struct turns *t, uint32_t id)
 
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	/* What it had room for is taken back: its user may let it run at any time. */
@@ -470,7 +470,7 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 	m->paused = paused;
 	if (!paused) {
 		/* Nothing was taken, and it runs on. */
-		m->takes_all &= m->phase != PHASE_RUNS || ledger_is_on_drained(t, m);
+		m->takes_all &= m->phase != PHASE_RUNS || books_is_on_drained(t, m);
 		if (m->ngrows)
 			start_to_wait(m, now);
 		return;
@@ -478,16 +478,16 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 	m->wants = m->woken = m->given = m->ending = false;
 	m->wait_since = 0;
 	if (m->phase == PHASE_ENTERS)
-		ledger_set_phase(m, PHASE_OUT, now);
+		books_set_phase(m, PHASE_OUT, now);
 	if (m->slot)
-		ledger_end_handover(t, m);
+		books_end_handover(t, m);
 }
 
 void turns_aside(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	turns_paused(t, id, true, now);
@@ -497,14 +497,13 @@ void turns_aside(struct turns *t, uint32_t id, double now)
 
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	if (m->ngrows == TURNS_GROWS) {
-		ledger_order(t,
-			     &(struct turns_order){.kind = TURNS_NO, .id = id, .serial = serial});
+		books_order(t, &(struct turns_order){.kind = TURNS_NO, .id = id, .serial = serial});
 		return;
 	}
 	m->grows[m->ngrows++] =
@@ -513,7 +512,7 @@ void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t
 	start_to_wait(m, now);
 }
 
-void ledger_end_grow(struct member *m, int i)
+void books_end_grow(struct account *m, int i)
 {
 	m->ngrows--;
 	memmove(m->grows + i, m->grows + i + 1, (size_t)(m->ngrows - i) * sizeof(*m->grows));
@@ -523,23 +522,23 @@ void ledger_end_grow(struct member *m, int i)
 
 void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return;
 	for (int i = m->ngrows; i-- > 0;)
 		if (m->grows[i].serial >= first && m->grows[i].serial <= last)
-			ledger_end_grow(m, i);
+			books_end_grow(m, i);
 	if (m->slot && m->phase == PHASE_RUNS && !m->ngrows)
-		ledger_end_handover(t, m);
+		books_end_handover(t, m);
 }
 
 void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	for (int i = 0; m && i < m->ngrows; i++)
 		if (m->grows[i].serial == serial)
 			m->grows[i].pinned_at = now;
@@ -547,7 +546,7 @@ void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now)
 
 void turns_ends(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
 	turns_want(t, id, now);
 	if (!m || m->phase == PHASE_RUNS)
@@ -558,9 +557,9 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 }
 
 /* It does not get, or give, memory for a while: each time twice as long. */
-static void back_off(const struct turns *t, struct member *m, double first_ms, double now)
+static void back_off(const struct turns *t, struct account *m, double first_ms, double now)
 {
-	double most = BACK_OFF_RESTS * ledger_rest_ms(t, m);
+	double most = BACK_OFF_RESTS * books_rest_ms(t, m);
 
 	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
 	if (m->back_off > most && m->back_off > first_ms)
@@ -568,7 +567,7 @@ static void back_off(const struct turns *t, struct member *m, double first_ms, d
 	m->asked_until = now + m->back_off;
 }
 
-static void end_yield(struct turns *t, struct member *m, enum turns_end end, double now)
+static void end_yield(struct turns *t, struct account *m, enum turns_end end, double now)
 {
 	bool kept_all = end != TURNS_OK && end != TURNS_LEFT && !m->freed;
 
@@ -576,23 +575,23 @@ static void end_yield(struct turns *t, struct member *m, enum turns_end end, dou
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
 		back_off(t, m, BACK_OFF_MS, now);
-	if (end == TURNS_TIMEOUT && ledger_rest_ms(t, m) < rest_most(t))
-		m->rest_ms = 2 * ledger_rest_ms(t, m);
+	if (end == TURNS_TIMEOUT && books_rest_ms(t, m) < rest_most(t))
+		m->rest_ms = 2 * books_rest_ms(t, m);
 	if (end == TURNS_OK)
 		m->back_off = 0;
 	m->room = 0;
 	if (end == TURNS_OK)
 		m->takes_all = false;
 	/* Nothing was freed of a member that ran: it runs on. */
-	ledger_set_phase(m, kept_all && m->ran ? PHASE_RUNS : PHASE_OUT, now);
+	books_set_phase(m, kept_all && m->ran ? PHASE_RUNS : PHASE_OUT, now);
 }
 
-static void end_fill(struct turns *t, struct member *m, enum turns_end end, double now)
+static void end_fill(struct turns *t, struct account *m, enum turns_end end, double now)
 {
 	if (end != TURNS_OK) {
-		ledger_end_handover(t, m);
-		ledger_set_phase(m, PHASE_OUT, now);
-		m->room = ledger_mapped(m);
+		books_end_handover(t, m);
+		books_set_phase(m, PHASE_OUT, now);
+		m->room = books_mapped(m);
 		back_off(t, m, RETRY_MS, now);
 		return;
 	}
@@ -602,19 +601,19 @@ static void end_fill(struct turns *t, struct member *m, enum turns_end end, doub
 		t->handover_ms += (took - t->handover_ms) / 4;
 		m->entered_ms += m->entered_ms > 0 ? (took - m->entered_ms) / 4 : took;
 	}
-	ledger_end_handover(t, m);
+	books_end_handover(t, m);
 	m->back_off = 0;
 	m->handovers++;
 	if (m->ending)
 		m->safe_until = now + policy_quantum(t);
-	ledger_set_phase(m, PHASE_RUNS, now);
+	books_set_phase(m, PHASE_RUNS, now);
 }
 
 void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m || m->phase == PHASE_RUNS)
 		return;
 	if (m->phase == PHASE_LEAVING)
@@ -625,16 +624,16 @@ void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now)
 
 void turns_give(struct turns *t, uint32_t id, double now)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m || m->phase != PHASE_RUNS || isinf(m->asked_until))
 		return;
 	m->given = true;
 	m->given_at = now;
 }
 
-static const char *state_of(const struct member *m)
+static const char *state_of(const struct account *m)
 {
 	if (m->paused)
 		return "paused";
@@ -652,23 +651,23 @@ static const char *state_of(const struct member *m)
 }
 
 /* The member whose memory @m waits for: one that runs before one that only keeps some. */
-static uint32_t waits_for(struct turns *t, const struct member *m)
+static uint32_t waits_for(struct turns *t, const struct account *m)
 {
-	const struct member *found = NULL, *keeps = NULL;
+	const struct account *found = NULL, *keeps = NULL;
 
 	FOR_EACH_MEMBER(t, other)
 	{
 		bool meets = false;
 
 		for (int g = 0; g < TURNS_GPUS; g++)
-			meets |= ledger_uses(m, g) && ledger_uses(other, g);
+			meets |= books_uses(m, g) && books_uses(other, g);
 		if (other == m || !meets)
 			continue;
 		if (other->leaves_for == m->id)
 			return other->id;
 		if (is_active(other) && (!found || other->phase_since < found->phase_since))
 			found = other;
-		if (ledger_mapped(other) && (!keeps || ledger_mapped(other) > ledger_mapped(keeps)))
+		if (books_mapped(other) && (!keeps || books_mapped(other) > books_mapped(keeps)))
 			keeps = other;
 	}
 	if (!found)
@@ -686,18 +685,18 @@ static bool anybody_waits(struct turns *t)
 
 bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *view)
 {
-	struct member *m = ledger_find(t, id);
+	struct account *m = books_find(t, id);
 	double left;
 
-	ledger_advance(t, now);
+	books_advance(t, now);
 	if (!m)
 		return false;
 	left = m->phase_since + policy_quantum(t) - now;
 	*view = (struct turns_view){
 		.state = state_of(m),
-		.granted = m->phase == PHASE_RUNS || m->room < ledger_mapped(m) ? ledger_mapped(m)
-										: m->room,
-		.mapped = ledger_mapped(m),
+		.granted = m->phase == PHASE_RUNS || m->room < books_mapped(m) ? books_mapped(m)
+									       : m->room,
+		.mapped = books_mapped(m),
 		.total = total_of(m),
 		.wait_ms = m->wait_since > 0 ? now - m->wait_since : 0,
 		.left_ms = is_active(m) && left > 0 && anybody_waits(t) ? left : 0,
@@ -705,7 +704,7 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 		.waits_for = m->wait_since > 0 ? waits_for(t, m) : 0,
 		.unfit_on = m->phase == PHASE_RUNS || m->paused || !m->wants
 				    ? -1
-				    : ledger_unfit_on(t, m)};
+				    : books_unfit_on(t, m)};
 	if (view->unfit_on >= 0) {
 		view->needs = m->need[view->unfit_on].total;
 		view->there = t->there[view->unfit_on];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 #include "vmem/internal.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ bool vmem_can_share(CUdevice dev)
 	return can;
 }
 
-void shared_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece)
+void legacy_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece)
 {
 	memcpy(key + SHARED_PIECE_AT, &piece, sizeof(piece));
 }
@@ -40,7 +40,7 @@ static void name_run(const struct region *of, const unsigned char fresh[OBJECT_K
 	for (CUdeviceptr at = of->run; at < end; at += r->size) {
 		r = space_find(&vm.space, at);
 		memcpy(r->key, fresh, sizeof(r->key));
-		shared_key_piece(r->key, 0);
+		legacy_key_piece(r->key, 0);
 		r->shared = true;
 	}
 }
@@ -87,7 +87,7 @@ static struct region *lock_region(const unsigned char key[OBJECT_KEY])
 	return r;
 }
 
-bool shared_has(const unsigned char key[OBJECT_KEY])
+bool legacy_has(const unsigned char key[OBJECT_KEY])
 {
 	const struct region *r = lock_region(key);
 
@@ -129,7 +129,7 @@ CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *siz
 	return rc;
 }
 
-size_t shared_held(void)
+size_t legacy_held(void)
 {
 	CUdeviceptr pos = VMEM_BASE;
 	struct region *r;

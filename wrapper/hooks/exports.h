@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_SHARED_H
-#define CUDAW_SHARED_H
+#ifndef CUDAW_EXPORTS_H
+#define CUDAW_EXPORTS_H
 /* What memory that processes share by descriptors, and by legacy handles (ipc.c), have in common. */
 #include "vmem/objects.h"
 
@@ -8,7 +8,7 @@
  * With native addressing cudaw leaves all mappings alone, and so it does with translated addresses:
  * vmem does not call the driver then, but translate.h in its place.
  */
-bool shared_carries(void);
+bool exports_carries(void);
 
 /*
  * Import memory of another process. While a pause has the exporter's memory, the call waits, as all

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_DAEMON_ANSWERS_H
-#define CUDAW_DAEMON_ANSWERS_H
+#ifndef CUDAW_COMMANDS_H
+#define CUDAW_COMMANDS_H
 /*
  * The daemon's answers to commands, which connect as members do and send one line:
  *
@@ -21,7 +21,7 @@
  *						STATE: open, drained, or excluded by the settings
  *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
  *						the daemon sees it, 0 if it does not; STATE: a word
- *						of the ledger (turns.h)
+ *						of the books (turns.h)
  *	id ID, name NAME, command TEXT, class CLASS, weight N
  *	need UUID MAPPED TOTAL			a GPU; bytes that are there, and that it needs
  *	turn WAITS LEFT TURNS NUMBER		milliseconds that it waits, and that its turn lasts at
@@ -33,14 +33,14 @@
  * with a line "end".
  */
 #include "tools/daemon/lines.h"
-#include "tools/daemon/peers.h"
+#include "tools/daemon/connections.h"
 
 #include <stdbool.h>
 
 /* Take the first line of a command. False: it is none. */
-bool answers_take(struct peer *peer, const struct line *line, double now);
+bool commands_take(struct connection *connection, const struct line *line, double now);
 
 /* Give those who follow the events that are new to them. */
-void answers_follow(void);
+void commands_follow(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_TURNS_NEEDS_H
-#define CUDAW_TURNS_NEEDS_H
+#ifndef CUDAW_TURN_NEEDS_H
+#define CUDAW_TURN_NEEDS_H
 /* How much GPU memory the job has, and needs to run: the lines "need" of protocol.h. */
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/control/turns_idle.h"
+#include "checkpoint/control/turn_idle.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/gate/gate.h"

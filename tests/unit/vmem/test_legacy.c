@@ -3,7 +3,7 @@
  * Allocations that other processes may have, over the simulated driver: their names, what is exported
  * under them, and that a pause leaves the shared memory in one mapping.
  */
-#include "vmem/shared.h"
+#include "vmem/legacy.h"
 
 #include "tests/check_suite.h"
 
@@ -113,11 +113,11 @@ START_TEST(a_name_ends_with_the_allocation)
 	ck_assert_mem_eq(shared.key, again.key, OBJECT_KEY);
 	ck_assert_uint_eq(shared.size, 2 * GRANULE);
 	ck_assert_uint_eq(again.offset, 0);
-	ck_assert(shared_has(shared.key));
+	ck_assert(legacy_has(shared.key));
 	check_imported(at, 5);
 	BAD(vmem_share(at + 2 * GRANULE, shared.key, &(struct vmem_shared){0}));
 	OK(vmem_free(at));
-	ck_assert(!shared_has(shared.key));
+	ck_assert(!legacy_has(shared.key));
 	vmem_get_stats(&stats);
 	ck_assert_uint_eq(stats.cached, 0);
 	ck_assert_uint_eq(stats.mapped, 0);
@@ -134,8 +134,8 @@ START_TEST(large_allocations_are_shared_in_pieces)
 	for (uint32_t piece = 0; piece < 3; piece++) {
 		CUresult result;
 
-		shared_key_piece(shared.key, piece);
-		ck_assert(shared_has(shared.key) == (piece < 2));
+		legacy_key_piece(shared.key, piece);
+		ck_assert(legacy_has(shared.key) == (piece < 2));
 		result = shared_export(shared.key, &fd, &size);
 		ck_assert_int_eq(result, piece < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 		ck_assert_uint_eq(size, piece ? GRANULE : VMEM_PIECE);
@@ -151,11 +151,11 @@ START_TEST(a_pause_has_the_memory)
 	size_t size;
 	int fd;
 
-	ck_assert_uint_eq(shared_held(), 1);
+	ck_assert_uint_eq(legacy_held(), 1);
 	ck_assert_uint_eq(objects_shared_held(), 1);
 	change(vmem_region_unmap);
 	ck_assert_uint_eq(objects_shared_held(), 0);
-	ck_assert(shared_has(shared.key));
+	ck_assert(legacy_has(shared.key));
 	ck_assert_int_eq(shared_export(shared.key, &fd, &size), CUDA_ERROR_NOT_READY);
 	change(vmem_region_map);
 	ck_assert_uint_eq(objects_shared_held(), 1);
@@ -218,14 +218,14 @@ START_TEST(a_run_is_shared_until_its_last_allocation_is_gone)
 	for (size_t i = 0; i < NSMALL; i++) {
 		if (small[i] - run >= shared.size)
 			continue;
-		ck_assert(shared_has(shared.key));
+		ck_assert(legacy_has(shared.key));
 		OK(vmem_free(small[i]));
 		if (--left == 1) {
 			change(vmem_region_unmap);
 			change(vmem_region_map);
 		}
 	}
-	ck_assert(!shared_has(shared.key));
+	ck_assert(!legacy_has(shared.key));
 	vmem_get_stats(&after);
 	ck_assert_uint_eq(after.mapped, before.mapped - shared.size);
 	ck_assert_uint_eq(objects_shared_held(), 0);

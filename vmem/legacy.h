@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_VMEM_SHARED_H
-#define CUDAW_VMEM_SHARED_H
+#ifndef CUDAW_LEGACY_H
+#define CUDAW_LEGACY_H
 /*
  * Allocations of vmem that other processes may have, by legacy IPC handles (cuIpcGetMemHandle()).
  *
@@ -39,11 +39,11 @@ CUresult vmem_share(CUdeviceptr ptr, const unsigned char fresh[OBJECT_KEY],
 		    struct vmem_shared *shared);
 
 /* The key of a piece. */
-void shared_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece);
+void legacy_key_piece(unsigned char key[OBJECT_KEY], uint32_t piece);
 
 /* As objects_have_key(), objects_export() and objects_shared_held(), for regions. */
-bool shared_has(const unsigned char key[OBJECT_KEY]);
+bool legacy_has(const unsigned char key[OBJECT_KEY]);
 CUresult shared_export(const unsigned char key[OBJECT_KEY], int *fd, size_t *size);
-size_t shared_held(void);
+size_t legacy_held(void);
 
 #endif

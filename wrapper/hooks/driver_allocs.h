@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_HOOKS_DRIVER_MEMORY_H
-#define CUDAW_HOOKS_DRIVER_MEMORY_H
+#ifndef CUDAW_DRIVER_ALLOCS_H
+#define CUDAW_DRIVER_ALLOCS_H
 /* Shared by the hooks of memory that is left to the driver. */
 #include <cuda.h>
 #include <stdbool.h>

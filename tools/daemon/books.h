@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_LEDGER_H
-#define CUDAW_LEDGER_H
+#ifndef CUDAW_BOOKS_H
+#define CUDAW_BOOKS_H
 /*
- * The books of turns.h, for ledger.c and policy.c alone.
+ * The books of turns.h, for books.c and policy.c alone.
  */
 #include "tools/daemon/turns.h"
 
@@ -25,7 +25,7 @@ struct grow {
 	double pinned_at; /* 0: it does not keep the member from giving memory */
 };
 
-struct member {
+struct account {
 	uint32_t id; /* 0: the place is free */
 	enum turns_class class;
 	int weight;
@@ -68,7 +68,7 @@ struct turns {
 	uint64_t capacity[TURNS_GPUS], most[TURNS_GPUS], there[TURNS_GPUS];
 	bool drained[TURNS_GPUS];
 	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
-	struct member members[TURNS_MEMBERS];
+	struct account members[TURNS_MEMBERS];
 	int nmembers; /* places that were ever used */
 	uint32_t last_id;
 	double now;         /* of the last event */
@@ -81,38 +81,38 @@ struct turns {
 	for (__typeof__(&(t)->members[0]) m = (t)->members; m < (t)->members + (t)->nmembers; m++) \
 		if (m->id)
 
-struct member *ledger_find(struct turns *t, uint32_t id);
-bool ledger_uses(const struct member *m, int gpu);
-bool ledger_has_one_gpu(const struct member *m);
+struct account *books_find(struct turns *t, uint32_t id);
+bool books_uses(const struct account *m, int gpu);
+bool books_has_one_gpu(const struct account *m);
 /* When the first allocation began to wait that keeps @m from giving memory; 0: none does. */
-double ledger_pinned_at(const struct member *m);
-uint64_t ledger_mapped(const struct member *m);
-bool ledger_is_on_drained(const struct turns *t, const struct member *m);
+double books_pinned_at(const struct account *m);
+uint64_t books_mapped(const struct account *m);
+bool books_is_on_drained(const struct turns *t, const struct account *m);
 /* What a member may have on @gpu at most; for more its allocations are refused. */
-uint64_t ledger_most(const struct turns *t, int gpu);
+uint64_t books_most(const struct turns *t, int gpu);
 /* What @m has there when it runs, with those of its allocations that wait which fit beside it. */
-uint64_t ledger_wanted(const struct turns *t, const struct member *m, int gpu);
+uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu);
 /* A GPU on which @m has more when it runs than is there (turns_there()); -1: none. */
-int ledger_unfit_on(const struct turns *t, const struct member *m);
+int books_unfit_on(const struct turns *t, const struct account *m);
 /* Bytes on @gpu that nobody else may have. */
-uint64_t ledger_held(const struct member *m, int gpu);
+uint64_t books_held(const struct account *m, int gpu);
 /* May be negative: others have taken memory. */
-int64_t ledger_free(const struct turns *t, int gpu);
+int64_t books_free(const struct turns *t, int gpu);
 
 /* Charge the time since the last event. */
-void ledger_advance(struct turns *t, double now);
-void ledger_set_phase(struct member *m, enum phase phase, double now);
+void books_advance(struct turns *t, double now);
+void books_set_phase(struct account *m, enum phase phase, double now);
 /* Number @i of @m's allocations does not wait any more. */
-void ledger_end_grow(struct member *m, int i);
+void books_end_grow(struct account *m, int i);
 /* Give the GPUs of @m's hand-over to others. */
-void ledger_end_handover(struct turns *t, struct member *m);
+void books_end_handover(struct turns *t, struct account *m);
 /* False if there is no place for it. */
-bool ledger_order(struct turns *t, const struct turns_order *order);
+bool books_order(struct turns *t, const struct turns_order *order);
 
 /* How long the kernels of @m may take when it is to leave. */
-int ledger_rest_ms(const struct turns *t, const struct member *m);
+int books_rest_ms(const struct turns *t, const struct account *m);
 
 double policy_quantum(const struct turns *t);
-int policy_idle_limit(const struct turns *t, const struct member *m);
+int policy_idle_limit(const struct turns *t, const struct account *m);
 
 #endif

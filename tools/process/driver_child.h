@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_DRIVER_CALLS_H
-#define CUDAW_DRIVER_CALLS_H
+#ifndef CUDAW_DRIVER_CHILD_H
+#define CUDAW_DRIVER_CHILD_H
 /*
  * The driver's own checkpoint of other processes (cuCheckpointProcess*, r570 and later), for
  * processes that do not run under cudaw.
@@ -33,8 +33,8 @@ struct driver_sight {
 enum driver_op {
 	DRIVER_ASK,    /* the state of @pid */
 	DRIVER_GPUS,   /* the GPUs that the driver shows, into held, without bytes */
-	DRIVER_SHARER,   /* a process that may share GPU memory with @pid (cuda_use_sharer()) */
-	DRIVER_LIST,   /* those of some processes that are not running: see driver_list() */
+	DRIVER_SHARER, /* a process that may share GPU memory with @pid (cuda_use_sharer()) */
+	DRIVER_LIST,   /* those of some processes that are not running: see driver_child_list() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
 };
@@ -80,24 +80,24 @@ struct driver_work {
 };
 
 /* Start the child. False after a failure that is in @answer, which is always valid then. */
-bool driver_begin(struct driver_work *work);
+bool driver_child_begin(struct driver_work *work);
 
 /* Wait at most @ms. True once the child has ended; the answer is complete. */
-bool driver_await(struct driver_work *work, int ms);
+bool driver_child_await(struct driver_work *work, int ms);
 
 /* Free the answer. A child that still asks is killed; a child that changes a process goes on. */
-void driver_end(struct driver_work *work);
+void driver_child_end(struct driver_work *work);
 
 /* Ask for the GPUs. False: there was no answer within @ms. */
-bool driver_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer);
+bool driver_child_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer);
 
 /* The whole of it, for a question. False: there was no answer within @ms. */
-bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
+bool driver_child_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
 
 /*
  * List the processes of this user, for root of all, that use CUDA without cudaw and that the driver
  * has locked or checkpointed. False: the driver did not answer within @ms, and some may be missing.
  */
-bool driver_list(int ms, struct driver_answer *answer);
+bool driver_child_list(int ms, struct driver_answer *answer);
 
 #endif

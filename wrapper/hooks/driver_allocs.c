@@ -5,7 +5,7 @@
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/driver_memory.h"
+#include "wrapper/hooks/driver_allocs.h"
 
 #include <stdint.h>
 

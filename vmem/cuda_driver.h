@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CUDAW_DRIVER_H
-#define CUDAW_DRIVER_H
+#ifndef CUDAW_CUDA_DRIVER_H
+#define CUDAW_CUDA_DRIVER_H
 /*
  * The real driver, as vmem and checkpoint see it: a table of the functions of libcuda.so.1 that
  * they call. The wrapper fills it from the real library; unit tests fill it from a fake. Members

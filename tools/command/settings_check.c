@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/command/settings.h"
+#include "tools/command/settings_check.h"
 
 #include "common/memory_fs.h"
 #include "common/settings.h"

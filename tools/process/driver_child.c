@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/process/driver.h"
+#include "tools/process/driver_child.h"
 
 #include "common/clock.h"
 #include "common/find.h"
@@ -300,7 +300,7 @@ static void find_sharer(struct driver_answer *answer, pid_t pid)
 
 	if (process_find(pid, &process))
 		answer->sharer = cuda_use_sharer(&process, is_known, answer->sharer_how,
-					     sizeof(answer->sharer_how));
+						 sizeof(answer->sharer_how));
 }
 
 static void list(struct driver_answer *answer, const struct driver_work *work)
@@ -361,7 +361,7 @@ static void detach(const struct driver_work *work)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-bool driver_begin(struct driver_work *work)
+bool driver_child_begin(struct driver_work *work)
 {
 	work->child = -1;
 	work->answer = mmap(NULL, sizeof(*work->answer), PROT_READ | PROT_WRITE,
@@ -385,7 +385,7 @@ bool driver_begin(struct driver_work *work)
 	return work->child > 0;
 }
 
-bool driver_await(struct driver_work *work, int ms)
+bool driver_child_await(struct driver_work *work, int ms)
 {
 	double until = clock_ms() + ms;
 	int status;
@@ -401,7 +401,7 @@ bool driver_await(struct driver_work *work, int ms)
 	return true;
 }
 
-void driver_end(struct driver_work *work)
+void driver_child_end(struct driver_work *work)
 {
 	/* One that hangs in another user's file system cannot be killed, and is left to init. */
 	if (work->child > 0 && only_asks(work)) {
@@ -416,25 +416,25 @@ void driver_end(struct driver_work *work)
 
 static bool ask(struct driver_work *work, int ms, struct driver_answer *answer)
 {
-	bool answered = driver_begin(work) && driver_await(work, ms);
+	bool answered = driver_child_begin(work) && driver_child_await(work, ms);
 
 	*answer = *work->answer;
 	if (!answered && !*answer->failure) {
 		answer->silent = true;
 		fail(answer, "the driver does not answer within %d s", ms / 1000);
 	}
-	driver_end(work);
+	driver_child_end(work);
 	return answered;
 }
 
-bool driver_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
+bool driver_child_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = op, .pid = pid};
 
 	return ask(&work, ms, answer);
 }
 
-bool driver_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer)
+bool driver_child_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = DRIVER_GPUS, .sight = sight};
 
@@ -453,7 +453,7 @@ static size_t keep_own(pid_t *pids, size_t n)
 	return kept;
 }
 
-bool driver_list(int ms, struct driver_answer *answer)
+bool driver_child_list(int ms, struct driver_answer *answer)
 {
 	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), slow = 0;
 	enum cuda_use *uses = calloc(CUDA_USE_PIDS, sizeof(*uses));

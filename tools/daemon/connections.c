@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/daemon/connections.h"
+#include "common/clock.h"
+#include "common/reused.h"
+#include "common/shortage.h"
+#include "tools/daemon/rules.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "connections: "
+#include "common/log.h"
+
+#define SHORT_MS 1000 /* until a shortage of descriptors is looked at again */
+
+static struct connection connections[CONNECTIONS_MAX];
+static int listener;
+static bool everybody;
+static struct connection_actions act;
+static double full_until_ms; /* no descriptor is free for another connection */
+
+void connections_init(int fd, bool take_everybody, const struct connection_actions *actions)
+{
+	listener = fd;
+	everybody = take_everybody;
+	act = *actions;
+}
+
+struct connection *connections_next(const struct connection *previous)
+{
+	for (int i = previous ? previous - connections + 1 : 0; i < CONNECTIONS_MAX; i++)
+		if (connections[i].used)
+			return &connections[i];
+	return NULL;
+}
+
+static struct connection *find_free(void)
+{
+	for (int i = 0; i < CONNECTIONS_MAX; i++)
+		if (!connections[i].used)
+			return &connections[i];
+	return NULL;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void drop(struct connection *connection)
+{
+	if (connection->member)
+		act.gone(connection);
+	close_fd(&connection->fd);
+	close_fd(&connection->pidfd);
+	free(connection->unsent);
+	connection->used = false;
+	reused_rests(&connection->fd, connection + 1);
+}
+
+void connection_end(struct connection *connection)
+{
+	connection->ending = true;
+	connection->since_ms = clock_ms();
+}
+
+/* Keep what the socket does not take. A connection that does not read is dropped. */
+static void keep_unsent(struct connection *connection, const char *text, size_t len)
+{
+	char *grown = NULL;
+
+	if (connection->unsent_len + len <= CONNECTION_UNREAD)
+		grown = realloc(connection->unsent, connection->unsent_len + len);
+	if (!grown) {
+		pr_warn("process %d does not read its lines: its connection is closed",
+			connection->pid);
+		connection->gone = true;
+		return;
+	}
+	memcpy(grown + connection->unsent_len, text, len);
+	connection->unsent = grown;
+	connection->unsent_len += len;
+}
+
+/* Returns how much was sent. */
+static size_t send_some(struct connection *connection, const char *text, size_t len)
+{
+	ssize_t sent = send(connection->fd, text, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (sent < 0 && errno != EAGAIN && errno != EINTR)
+		connection->gone = true;
+	return sent < 0 ? 0 : sent;
+}
+
+void connection_say(struct connection *connection, const char *fmt, ...)
+{
+	char line[PROTOCOL_LINE];
+	size_t len, sent = 0;
+	va_list ap;
+
+	if (connection->gone || connection->ending || connection->fd < 0)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	len = strlen(line);
+	line[len++] = '\n';
+	if (!connection->unsent_len)
+		sent = send_some(connection, line, len);
+	if (sent < len && !connection->gone)
+		keep_unsent(connection, line + sent, len - sent);
+}
+
+static void send_unsent(struct connection *connection)
+{
+	size_t sent = send_some(connection, connection->unsent, connection->unsent_len);
+
+	connection->unsent_len -= sent;
+	memmove(connection->unsent, connection->unsent + sent, connection->unsent_len);
+}
+
+/* Connections of the user, or only those of jobs, without @connection; 0 for those who have no bound. */
+static int count_others(const struct connection *connection, bool jobs)
+{
+	int count = 0;
+
+	for (const struct connection *p = connections_next(NULL); p && everybody && connection->uid;
+	     p = connections_next(p))
+		count += p != connection && p->uid == connection->uid && (!jobs || p->member);
+	return count;
+}
+
+static int count_free(void)
+{
+	int count = CONNECTIONS_MAX;
+
+	for (const struct connection *p = connections_next(NULL); p; p = connections_next(p))
+		count--;
+	return count;
+}
+
+bool connection_may_be_job(const struct connection *connection)
+{
+	return count_others(connection, true) < (int)rules_value(CONF_JOBS_PER_USER);
+}
+
+static void turn_away(struct connection *connection, const char *code, const char *why)
+{
+	connection_say(connection, "end %s %s", code, why);
+	connection_end(connection);
+}
+
+static void take_in(int fd, double now)
+{
+	struct connection *connection = find_free();
+	struct ucred ucred;
+	socklen_t len = sizeof(ucred);
+	bool ours;
+
+	if (!connection || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &len)) {
+		close(fd);
+		return;
+	}
+	reused_begins(&connection->fd, connection + 1);
+	*connection = (struct connection){.used = true,
+					  .fd = fd,
+					  .pidfd = -1,
+					  .uid = ucred.uid,
+					  .pid = ucred.pid,
+					  .since_ms = now};
+	ours = connection->uid == geteuid() || connection->uid == 0;
+	if (!ours && !everybody) {
+		turn_away(connection, END_DENIED, "this daemon belongs to another user");
+		return;
+	}
+	if (!ours && count_free() < CONNECTIONS_KEPT) {
+		turn_away(connection, END_BUSY, "the daemon has as many connections as it can");
+		return;
+	}
+	if (count_others(connection, false) >=
+	    (int)rules_value(CONF_JOBS_PER_USER) + CONNECTION_COMMANDS) {
+		turn_away(connection, END_BUSY, "the user has as many connections as one may have");
+		return;
+	}
+	/* A child of the process may keep the connection open beyond its end. */
+	if (connection->pid > 0)
+		connection->pidfd = syscall(SYS_pidfd_open, connection->pid, 0);
+}
+
+static void let_in(double now)
+{
+	int fd;
+
+	while (find_free()) {
+		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd >= 0) {
+			take_in(fd, now);
+			continue;
+		}
+		if (is_shortage(-errno))
+			full_until_ms = now + SHORT_MS;
+		return;
+	}
+}
+
+static void take_lines(struct connection *connection)
+{
+	char line[PROTOCOL_LINE], *newline;
+
+	while (!connection->ending && !connection->gone &&
+	       (newline = memchr(connection->line, '\n', connection->len))) {
+		size_t size = newline + 1 - connection->line;
+
+		memcpy(line, connection->line, size);
+		line[size - 1] = '\0';
+		connection->len -= size;
+		memmove(connection->line, newline + 1, connection->len);
+		if (strlen(line) != size - 1)
+			turn_away(connection, END_INVALID, "a line contains a NUL byte");
+		else
+			act.line(connection, line);
+	}
+	if (connection->len == sizeof(connection->line))
+		turn_away(connection, END_INVALID, "a line is longer than 4096 bytes");
+}
+
+static void read_lines(struct connection *connection)
+{
+	ssize_t got = recv(connection->fd, connection->line + connection->len,
+			   sizeof(connection->line) - connection->len, MSG_DONTWAIT);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got > 0) {
+		connection->len += got;
+		take_lines(connection);
+	} else if (connection->kind == CONNECTION_LAUNCHED && connection->pidfd >= 0) {
+		close_fd(&connection->fd);
+	} else {
+		connection->gone = true;
+	}
+}
+
+int connections_poll(struct pollfd fds[CONNECTIONS_POLL])
+{
+	int n = 1;
+
+	fds[0] = (struct pollfd){.fd = find_free() && clock_ms() >= full_until_ms ? listener : -1,
+				 .events = POLLIN};
+	for (struct connection *connection = connections_next(NULL); connection;
+	     connection = connections_next(connection)) {
+		short out = connection->unsent_len ? POLLOUT : 0;
+
+		fds[n++] =
+			(struct pollfd){.fd = connection->fd,
+					.events = (short)(connection->ending ? out : out | POLLIN)};
+		fds[n++] = (struct pollfd){.fd = connection->pidfd, .events = POLLIN};
+	}
+	return n;
+}
+
+/* It is dropped at once. */
+static bool is_done(const struct connection *connection)
+{
+	return connection->gone || (connection->ending && !connection->unsent_len);
+}
+
+static bool is_silent(const struct connection *connection, double now)
+{
+	return (connection->kind == CONNECTION_NEW || connection->ending) &&
+	       now - connection->since_ms > CONNECTION_SILENT_MS;
+}
+
+/* The lines that a process sent before its end come first. */
+static void handle(struct connection *connection, short events, bool ended)
+{
+	if (events & POLLOUT)
+		send_unsent(connection);
+	if (connection->fd >= 0 && !connection->ending && (events & ~POLLOUT || ended))
+		read_lines(connection);
+	connection->gone |= ended || (connection->ending && events & (POLLHUP | POLLERR));
+}
+
+void connections_handle(const struct pollfd *fds, int count, double now)
+{
+	int i = 1;
+
+	for (struct connection *connection = connections_next(NULL); connection && i < count;
+	     connection = connections_next(connection), i += 2)
+		handle(connection, fds[i].revents, fds[i + 1].revents & POLLIN);
+	for (struct connection *connection = connections_next(NULL); connection;
+	     connection = connections_next(connection))
+		if (is_done(connection) || is_silent(connection, now))
+			drop(connection);
+	if (fds[0].revents)
+		let_in(now);
+}
+
+double connections_patience(double now)
+{
+	double next = full_until_ms > now ? full_until_ms - now : -1;
+
+	for (struct connection *connection = connections_next(NULL); connection;
+	     connection = connections_next(connection)) {
+		double left = connection->since_ms + CONNECTION_SILENT_MS + 1 - now;
+
+		if (is_done(connection))
+			return 0;
+		if ((connection->kind == CONNECTION_NEW || connection->ending) &&
+		    (next < 0 || left < next))
+			next = left > 0 ? left : 0;
+	}
+	return next;
+}
