@@ -99,8 +99,7 @@
  * regain sends "held drained 0" when the memory is back; commit lets the program run, abort takes
  * the memory again. A client that disconnects means commit. A resume of a job without its lease (below) waits
  * until the job has its turn. TIMEOUT_MS bounds that wait, too: then the job stays paused. To a regain the job
- * answers "end turn": the request is done, and the job runs when it gets its turn, together with the others. So
- * did jobs of earlier versions to a resume.
+ * answers "end turn": the request is done, and the job runs when it gets its turn, together with the others.
  *
  * With a regain the client may send a pact (pact.h), in place of the eventfd. Then the processes that
  * got it decide, and the client has no part in that: its orders are ignored, and so is its end. It may stop
@@ -222,9 +221,7 @@
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *
- * Keys of status. The names managed and unmanaged are historical: the first counts memory that
- * cudaw carries through a pause, the second memory that is left to the driver. Neither is CUDA's
- * managed memory.
+ * Keys of status.
  *
  *	protocol	1
  *	id		the job: six hexadecimal digits, the same in all its processes (CUDAW_JOB)
@@ -235,8 +232,8 @@
  *	gpu		ORDINAL UUID NAME; a line for each device with carried memory or a context
  *	addressing	mapped, translated or native (docs/settings.md); then the reason, if that is
  *			not the mode that the settings ask for
- *	managed		bytes of GPU memory that cudaw carries
- *	unmanaged	bytes of GPU memory of this process left to the driver (docs/limits.md)
+ *	carried		bytes of GPU memory that cudaw carries through a pause
+ *	left_to_driver	bytes of GPU memory of this process left to the driver (docs/limits.md)
  *	paused		bytes of a paused job that are in host memory
  *	spilled		bytes of a paused job that are on disk (CUDAW_SPILL_DIR)
  *	snapshot	the directory that alone has a paused job's GPU memory; absent: none

@@ -130,8 +130,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	addressing = addressing_name(&why);
 	server_say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);
 	vmem_get_stats(&stats);
-	server_say(c, "managed %zu", stats.carried);
-	server_say(c, "unmanaged %zu", driver_memory_bytes(facts->state));
+	server_say(c, "carried %zu", stats.carried);
+	server_say(c, "left_to_driver %zu", driver_memory_bytes(facts->state));
 	server_say(c, "paused %zu", engine_paused_bytes());
 	server_say(c, "spilled %zu", engine_spilled_bytes());
 	server_say(c, "pool %zu", engine_pool_bytes());

@@ -291,10 +291,7 @@ bool turn_take_line(const char *line)
 	return true;
 }
 
-/*
- * The job asks when it comes to want a turn, and again after each pause: daemons of earlier versions forget
- * what a paused job wanted.
- */
+/* The job asks when it comes to want a turn, and again after each pause. */
 static void ask_for_turn(void)
 {
 	const struct control_state *s = job_now();

@@ -266,7 +266,7 @@ static int list_locks(const size_t *carried)
 
 /*
  * Another job has the lock. After a while, open the file without the lock, if that job has promised
- * how much it takes. Jobs that were started with an earlier version promise nothing: wait for them.
+ * how much it takes. One that could not promise is waited for.
  */
 static int pass_by(int dir, const char *name)
 {

@@ -90,7 +90,7 @@ def stop(pid):
 def status(pid, **fields):
     """The answer of a job to "status"; fields of the value None are left out."""
     keys = {"protocol": 1, "id": "abc123", "pid": pid, "uid": os.getuid(), "command": "./job",
-            "state": "running", "gpu": "0 GPU-1234 Simulated GPU", "managed": 0, "unmanaged": 0,
+            "state": "running", "gpu": "0 GPU-1234 Simulated GPU", "carried": 0, "left_to_driver": 0,
             "paused": 0}
     keys.update(fields)
     lines = []

@@ -40,8 +40,8 @@ def test_no_directory_is_no_jobs():
 
 def test_json_is_exact():
     job = FakeJob(Directory(), name="train", command="python train.py", state="paused",
-                  gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], managed=33500000001,
-                  unmanaged=529 << 20, paused=33500000001, pause_us=1100125,
+                  gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], carried=33500000001,
+                  left_to_driver=529 << 20, paused=33500000001, pause_us=1100125,
                   pause_bytes=33500000001, pause_phase=["drain 250", "copy 1000000"],
                   spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
                   addressing="translated GPU 3 has no virtual memory")
@@ -54,7 +54,6 @@ def test_json_is_exact():
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,
-        "managed": 33500000001, "unmanaged": 529 << 20,
         "paused": 33500000001, "spilled": 4096, "pool": 8192,
         "pause_phases": {"drain": 0.25, "copy": 1000.0},
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
@@ -65,7 +64,7 @@ def test_json_is_exact():
 
 def test_table():
     job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
-                  managed=31 * GIB + GIB // 5, unmanaged=529 << 20, paused=100, spilled=20, pause_us=1100000,
+                  carried=31 * GIB + GIB // 5, left_to_driver=529 << 20, paused=100, spilled=20, pause_us=1100000,
                   pause_bytes=31 * GIB, resume_us=250000, resume_bytes=8 * GIB, command="python t.py")
     head, row = cudaw("ps").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
@@ -161,10 +160,10 @@ def test_a_job_that_drips_is_given_up():
 
 def test_malformed_answers():
     good = b"protocol 1\nid abc123\nstate running\n"
-    for answer in [b"\n", b"x" * 5000, good + b"managed lots\nend ok\n", good + b"gpu 0\nend ok\n",
-                   good + b"managed -1\nend ok\n", good + b"pause_us inf\nend ok\n",
+    for answer in [b"\n", b"x" * 5000, good + b"carried lots\nend ok\n", good + b"gpu 0\nend ok\n",
+                   good + b"carried -1\nend ok\n", good + b"pause_us inf\nend ok\n",
                    good + b"pause_us 1.2\nend ok\n",
-                   good + b"managed 99999999999999999999\nend ok\n",
+                   good + b"carried 99999999999999999999\nend ok\n",
                    good + b"name a\0b\nend ok\n", b"protocol 1\nend ok\n", b"end ok\n",
                    b"end\n", good + b"end failed\n",
                    good + b"gpu 0 GPU-1 a\n" * 65 + b"end ok\n"]:

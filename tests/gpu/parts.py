@@ -21,7 +21,7 @@ def turn(job, lease, rng):
     the bytes."""
     start, freed = time.monotonic(), 0
     for share in rng.sample((4, 3, 2), rng.randrange(1, 4)):
-        left = lease.last("mapped") if freed else job.status()["managed"]
+        left = lease.last("mapped") if freed else job.status()["carried"]
         freed += lease.take(left // share)
     out = time.monotonic() - start
     job.check_still(STILL)

@@ -15,7 +15,7 @@ def watch(wrapped):
     shown = set()
 
     def watched():
-        shown.update(pid for pid, row in jobs().items() if row["managed"])
+        shown.update(pid for pid, row in jobs().items() if row["carried"])
         return all(job.pid in shown or job.ended() for job in wrapped)
     until(watched, 240, "the jobs are in cudaw ps, or end")
     return shown

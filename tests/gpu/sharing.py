@@ -81,7 +81,7 @@ def shared(what, release, *extra, ranks=2):
 
 def all_memory_is_carried():
     job = started()
-    equal({row["managed"] for row in rows()}, {OBJECTS * MIB << 20}, "the bytes that are carried")
+    equal({row["carried"] for row in rows()}, {OBJECTS * MIB << 20}, "the bytes that are carried")
     verified(job)
 
 
@@ -90,7 +90,7 @@ def memory_of_descriptors_is_carried_until_they_are_closed():
     job = Job("sharing", *arguments("--parcels", 1, "--each-line", 1, steps=FOREVER), name="sharing")
     for steps in (3, 6):
         job.make_steps(steps)
-        job.until(lambda: {row["managed"] for row in rows()} == {(OBJECTS + 1) * MIB << 20}, 30,
+        job.until(lambda: {row["carried"] for row in rows()} == {(OBJECTS + 1) * MIB << 20}, 30,
                   "the bytes that are carried are those of its own memory, and of one descriptor")
         pause("all")
         resume()

@@ -150,15 +150,15 @@ def freed_memory_is_there_for_changes():
         check("right" in job.result(), f"frees changes, {call}")
 
 
-def unmanaged(job):
-    return job.status()["unmanaged"]
+def left_to_driver(job):
+    return job.status()["left_to_driver"]
 
 
 def native_addressing():
     for value, expected in (("native", []), ("mapped", []), ("nativ", ["nativ: expected mapped"])):
         job = Job("hold", env={"CUDAW_ADDRESSING": value})
         job.wait_line("holding")
-        equal(unmanaged(job) > 0, value == "native", f"memory is unmanaged with {value}")
+        equal(left_to_driver(job) > 0, value == "native", f"memory is left to the driver with {value}")
         paused_and_resumed(job)
         job.tell()
         check("every byte right" in job.result(), "the job did not verify its memory")

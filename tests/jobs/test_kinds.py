@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The GPU test of the kinds of memory, on the simulated driver; and how much of each is counted as
-unmanaged, which NVML answers on a GPU.
+left to the driver, which NVML answers on a GPU.
 """
 from simlib import MIB, SANITIZED, shared
 from gpulib import Job, main
 
 SIZE = 64 << 10
-# The bytes that a job has. With native addressing the plain memory is unmanaged as well; the
+# The bytes that a job has. With native addressing the plain memory is left to the driver as well; the
 # levels of a mipmap are taken for as much again as the first one, which has 16 KiB.
 COUNTED = {
     "async": 0, "pool": 0, "vmm": 0, "managed": SIZE, "array": SIZE // 2,
@@ -24,8 +24,8 @@ def counted(kind):
                        "CUDAW_EXPORT": "driver"})
         job.wait_steps(3)
         # In the midst of a step there may be more.
-        job.until(lambda: job.status()["unmanaged"] == COUNTED[kind], 5,
-                  f"{COUNTED[kind]} bytes are unmanaged")
+        job.until(lambda: job.status()["left_to_driver"] == COUNTED[kind], 5,
+                  f"{COUNTED[kind]} bytes are left to the driver")
         job.finish()
     return f"{kind} is counted", case
 

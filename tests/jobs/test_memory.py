@@ -93,7 +93,7 @@ def too_few_addresses():
     job = Job("/bin/sh", "-c", f"ulimit -v 60000000 && exec {COUNTER} --mib 64 "
               "--steps 1000000 --step-ms 2")
     job.wait_steps(3)
-    equal(job.status()["managed"], 0, "the bytes managed")
+    equal(job.status()["carried"], 0, "the bytes managed")
     job.pause()
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
@@ -136,8 +136,8 @@ def no_virtual_memory_management():
     job = Job("counter", "--mib", 64, *ENDLESS,
               env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_ADDRESSING": "mapped"})
     job.wait_steps(3)
-    equal(job.status()["managed"], 0, "the bytes managed")
-    check(job.status()["unmanaged"] >= 64 * MIB, "cudaw ps shows nothing unmanaged")
+    equal(job.status()["carried"], 0, "the bytes managed")
+    check(job.status()["left_to_driver"] >= 64 * MIB, "cudaw ps shows nothing left to the driver")
     job.pause()
     job.check_still()
     equal(gpu_used(), 0, "the MiB in use while paused")

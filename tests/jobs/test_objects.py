@@ -29,8 +29,8 @@ def none_of_it_is_counted_as_the_drivers():
     job = Job("objects", "--steps", 1000000, "--each-line", 1)
     job.make_steps(10)
     status = job.status()
-    equal(status["unmanaged"], 0, "the bytes that are left to the driver")
-    check(status["managed"] >= LEAST, f"{status['managed']} bytes are carried")
+    equal(status["left_to_driver"], 0, "the bytes that are left to the driver")
+    check(status["carried"] >= LEAST, f"{status['carried']} bytes are carried")
     job.pause()
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
@@ -41,7 +41,7 @@ def exported_objects_stay_with_the_driver():
     job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--each-line", 1,
               env={"CUDAW_EXPORT": "driver"})
     job.make_steps(EXPORTED_STEPS)
-    equal(job.status()["unmanaged"], 2 * (4 << 20), "the bytes that are left to the driver")
+    equal(job.status()["left_to_driver"], 2 * (4 << 20), "the bytes that are left to the driver")
     done = cudaw("pause", job.pid)
     equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
     for reason in ("1 allocation exported (cuMemExportToShareableHandle)",
@@ -50,7 +50,7 @@ def exported_objects_stay_with_the_driver():
     cudaw_ok("pause", "--release", "memory", job.pid)
     job.resume()
     job.make_steps(3)
-    equal(job.status()["unmanaged"], 0, "the bytes that are left to the driver in the end")
+    equal(job.status()["left_to_driver"], 0, "the bytes that are left to the driver in the end")
     job.pause()
     job.resume()
     check("every word right" in job.finish(), "the job did not verify its memory")
@@ -69,7 +69,7 @@ def memory_of_a_gpu_without_a_context():
                 equal(gpus_used(GPUS)[1], 0, "the bytes in use on GPU 1 during a pause")
                 job.resume()
                 job.make_steps(1)
-            equal(job.status()["unmanaged"], 0, "the bytes that are left to the driver")
+            equal(job.status()["left_to_driver"], 0, "the bytes that are left to the driver")
             check("every word right" in job.finish(), "the job did not verify its memory")
 
 
@@ -81,9 +81,9 @@ def memory_of_a_gpu_that_no_context_reaches():
     for release, left in ("memory", FAR), ("all", 0):
         cudaw_ok("pause", "--release", release, job.pid)
         equal(gpus_used(GPUS)[1], left, "the bytes in use on GPU 1 during a pause")
-        equal(job.status()["unmanaged"], left, "the bytes that are left to the driver in a pause")
+        equal(job.status()["left_to_driver"], left, "the bytes that are left to the driver in a pause")
         job.resume()
-        equal(job.status()["unmanaged"], FAR, "the bytes that are left to the driver")
+        equal(job.status()["left_to_driver"], FAR, "the bytes that are left to the driver")
         job.make_steps(1)
     check("every word right" in job.finish(), "the job did not verify its memory")
 

@@ -20,7 +20,7 @@ def given_up_and(verb, *args):
         job.tell()
         job.wait_line("the kernel ended")
         job.pause()                 # what was left of the first pause has ended
-        equal(job.status()["managed"], 4 * MIB, "the bytes of the program's memory")
+        equal(job.status()["carried"], 4 * MIB, "the bytes of the program's memory")
         cudaw_ok("resume", job.pid)
         job.tell()
         check("primary_again: right" in job.result(), "the job did not verify its memory")

@@ -39,7 +39,7 @@ def without_vmm(program):
     job = Job(program, "--steps", 100000000, "--step-ms", 2,
               env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "debug", "CUDAW_LOG_FILE": log})
     job.wait_steps(3)
-    check(job.status()["managed"] > 0, "nothing is managed")
+    check(job.status()["carried"] > 0, "nothing is managed")
     equal(job.status()["addressing"], "translated", "the addressing")
     paused_and_resumed(job, 3)
     why = "GPU 0 (Simulated GPU) has no virtual memory management"

@@ -238,9 +238,6 @@ static json_t *job_object(const struct job *job)
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
 	json_object_set_new(object, "carried", amount(job, st->carried));
 	json_object_set_new(object, "left_to_driver", amount(job, st->left_to_driver));
-	/* The names of earlier versions. */
-	json_object_set_new(object, "managed", amount(job, st->carried));
-	json_object_set_new(object, "unmanaged", amount(job, st->left_to_driver));
 	json_object_set_new(object, "paused", amount(job, st->paused));
 	json_object_set_new(object, "spilled", amount(job, st->spilled));
 	json_object_set_new(object, "pool", amount(job, st->pool));

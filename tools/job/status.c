@@ -136,9 +136,9 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_gpu(st, value);
 	if (!strcmp(key, "addressing"))
 		return take_addressing(st, value);
-	if (!strcmp(key, "managed"))
+	if (!strcmp(key, "carried"))
 		return take_number(value, &st->carried);
-	if (!strcmp(key, "unmanaged"))
+	if (!strcmp(key, "left_to_driver"))
 		return take_number(value, &st->left_to_driver);
 	if (!strcmp(key, "paused"))
 		return take_number(value, &st->paused);

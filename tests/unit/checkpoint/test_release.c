@@ -374,7 +374,7 @@ END_TEST
 
 /*
  * Another job, paused as this one is, which is stopped with the lock of device 0 and is about to
- * take @bytes there beside its context; or, where it is of an earlier version, does not say how
+ * take @bytes there beside its context; or does not say how
  * much. It ends with what release_fits() says once it goes on.
  */
 static pid_t stopped_job(size_t bytes, bool earlier)
