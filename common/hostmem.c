@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/hostmem.h"
 #include "common/shortage.h"
+#include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -66,15 +67,10 @@ static const struct cgroup_files cgroup_v1 = {
 	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,
 	"memory.usage_in_bytes", "total_active_file ",    "total_inactive_file "};
 
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 /* @a - @b, at least 0; @a if @b is not known. */
 static size_t less(size_t a, size_t b)
 {
-	return b == SIZE_MAX ? a : a - min(a, b);
+	return b == SIZE_MAX ? a : a - size_min(a, b);
 }
 
 /*
@@ -97,20 +93,20 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, struct cg
 		if (files->throttle) {
 			snprintf(name, sizeof(name), "%s%s/%s", files->mount, path,
 				 files->throttle);
-			max = min(max, read_value(name, "", &c->error));
+			max = size_min(max, read_value(name, "", &c->error));
 		}
 		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
 		usage = read_value(name, "", &c->error);
 		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
 		if (max < NO_LIMIT)
-			c->limit = min(c->limit, max);
+			c->limit = size_min(c->limit, max);
 		if (max < NO_LIMIT && usage != SIZE_MAX) {
 			usage = less(usage, read_value(name, files->active_key, &c->error));
 			usage = less(usage, read_value(name, files->inactive_key, &c->error));
 			snprintf(name, sizeof(name), "%s%s", files->mount, path);
 			if (less(max, usage) < c->left && !stat(name, &st))
 				c->number = st.st_ino;
-			c->left = min(c->left, less(max, usage));
+			c->left = size_min(c->left, less(max, usage));
 		}
 		slash = strrchr(path, '/');
 		if (slash)
@@ -181,7 +177,7 @@ size_t hostmem_limit(void)
 
 	if (c.error)
 		return 0;
-	return min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+	return size_min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 
 void *hostmem_reserve(size_t size)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/size.h"
 #include "common/workers.h"
 #include "common/text.h"
 
@@ -11,11 +12,6 @@
 #include "common/log.h"
 
 #define MAX_THREADS 64
-
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 bool workers_go_on(struct workers *w)
 {
@@ -44,7 +40,7 @@ size_t workers_threads(const struct workers *w, size_t threads)
 {
 	long ncpu = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return min(min(min(threads, MAX_THREADS), w->count), ncpu > 1 ? ncpu : 1);
+	return size_min(size_min(size_min(threads, MAX_THREADS), w->count), ncpu > 1 ? ncpu : 1);
 }
 
 int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), void *arg)

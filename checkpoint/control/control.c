@@ -66,31 +66,27 @@ static void look_at_signals(void)
 		pr_warn("%s", why);
 }
 
-static int less(int a, int b)
-{
-	return a < 0 || (b >= 0 && b < a) ? b : a;
-}
-
 /* How long to sleep when nothing happens. */
 static int patience_ms(void)
 {
-	int ms = less(less(server_patience_ms(), turn_patience_ms()), waits_patience_ms());
+	double ms = clock_shorter(clock_shorter(server_patience_ms(), turn_patience_ms()),
+				  waits_patience_ms());
 
 	if (clients_wait() || joint_is_on())
-		ms = less(ms, PROGRESS_MS);
+		ms = clock_shorter(ms, PROGRESS_MS);
 	if (job_now()->activity == ACTIVITY_STARVED)
-		ms = less(ms, JOB_RETRY_MS);
+		ms = clock_shorter(ms, JOB_RETRY_MS);
 	if (control_awaits_done(job_now()))
-		ms = less(ms, CALLER_MS);
+		ms = clock_shorter(ms, CALLER_MS);
 	if (!isinf(signals_due_ms))
-		ms = less(ms, SIGNALS_MS);
+		ms = clock_shorter(ms, SIGNALS_MS);
 	/*
 	 * There may be no pipe to wake this thread, and it does not hear of requests to a lost
 	 * socket.
 	 */
 	if (robbed)
-		ms = less(ms, ROBBED_MS);
-	return engine_prepares() ? less(ms, PREPARE_MS) : ms;
+		ms = clock_shorter(ms, ROBBED_MS);
+	return engine_prepares() ? clock_shorter(ms, PREPARE_MS) : ms;
 }
 
 /*

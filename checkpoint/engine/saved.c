@@ -4,15 +4,11 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/hostmem.h"
+#include "common/size.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 static int get_regions(struct saved *s)
 {
@@ -32,7 +28,7 @@ static int cut_pieces(struct saved *s)
 {
 	size_t limit = s->ngranules / (2 * TRANSFER_WORKERS) + 1, size, first = 0;
 
-	limit = min(limit, TRANSFER_PIECE / VMEM_GRANULE);
+	limit = size_min(limit, TRANSFER_PIECE / VMEM_GRANULE);
 	s->pieces = calloc(s->ngranules / limit + s->nregions + 1, sizeof(*s->pieces));
 	s->first_piece = calloc(s->nregions + 1, sizeof(*s->first_piece));
 	if (!s->pieces || !s->first_piece)
@@ -43,7 +39,7 @@ static int cut_pieces(struct saved *s)
 
 		s->first_piece[i] = s->npieces;
 		for (CUdeviceptr dev = r->start; left; left -= size, dev += size * VMEM_GRANULE) {
-			size = min(left, limit);
+			size = size_min(left, limit);
 			s->pieces[s->npieces++] = (struct transfer_piece){r->ctx, dev, first, size};
 			first += size;
 		}
@@ -177,7 +173,7 @@ int saved_place(struct saved *s, size_t slots, size_t pool_slots)
 {
 	size_t block = HOSTPOOL_BLOCK / VMEM_GRANULE;
 
-	s->pool_slots = min(slots, pool_slots);
+	s->pool_slots = size_min(slots, pool_slots);
 	if (slots > s->pool_slots) {
 		int error = spill_open((slots - s->pool_slots) * VMEM_GRANULE);
 
@@ -275,7 +271,7 @@ size_t saved_bytes(const struct saved *s)
 
 size_t saved_host_bytes(const struct saved *s)
 {
-	return min(s->used_slots, s->pool_slots) * VMEM_GRANULE;
+	return size_min(s->used_slots, s->pool_slots) * VMEM_GRANULE;
 }
 
 size_t saved_spilled_bytes(const struct saved *s)

@@ -5,6 +5,7 @@
 #include "checkpoint/host/promises.h"
 #include "common/rundir.h"
 #include "common/shortage.h"
+#include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -70,16 +71,6 @@ static void lock_file(int fd)
 			 error_text(-error));
 }
 
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-static size_t less(size_t a, size_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /*
  * The bytes available beyond the claims of others. The claims are counted first: a process lowers
  * its claim after it has taken the memory, so the other order could miss memory in both counts.
@@ -91,8 +82,8 @@ static size_t find_available(int fd, uint64_t group)
 
 	if (error)
 		pr_debug("the claims of other processes cannot be read: %s", error_text(-error));
-	return min(less(hostmem_machine_available(), in_all),
-		   less(hostmem_cgroup_available(), in_group));
+	return size_min(size_less(hostmem_machine_available(), in_all),
+			size_less(hostmem_cgroup_available(), in_group));
 }
 
 size_t claims_make(size_t wanted, size_t reserve)
@@ -122,8 +113,8 @@ size_t claims_make(size_t wanted, size_t reserve)
 			pr_debug("other processes do not see the claim: %s", error_text(-error));
 	}
 	available = find_available(fd, group);
-	bytes = min(wanted, less(available, reserve));
-	promise_lower(&claim, less(claim.left, bytes));
+	bytes = size_min(wanted, size_less(available, reserve));
+	promise_lower(&claim, size_less(claim.left, bytes));
 	if (!bytes)
 		claims_drop();
 	else if (fd >= 0)

@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/queue.h"
 #include "checkpoint/snapshot/io.h"
 #include "common/clock.h"
+#include "common/size.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -21,11 +22,6 @@
 
 /* The rings of the snapshot under way, for the children of a fork(): 1 + fd, or 0. */
 static int rings[RINGS_MOST];
-
-static size_t min(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 static void count_submitted(struct snapshot_queue *q, const struct snapshot_request *r)
 {
@@ -147,7 +143,7 @@ size_t snapshot_flight_depth(const struct snapshot_queue *q, const struct snapsh
 {
 	size_t each = SNAPSHOT_QUEUE_MOST / (q->threads ? q->threads : 1);
 
-	return f->ringed ? min(each > 2 ? each : 2, SNAPSHOT_DEPTH_MOST) : 1;
+	return f->ringed ? size_min(each > 2 ? each : 2, SNAPSHOT_DEPTH_MOST) : 1;
 }
 
 static bool submit(struct snapshot_flight *f, struct snapshot_request *r)

@@ -6,6 +6,7 @@
 #include "common/size.h"
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
+#include "tools/command/result.h"
 #include "tools/job/coordinate.h"
 #include "tools/job/outcome.h"
 #include "tools/command/output.h"
@@ -89,7 +90,7 @@ const char help_trim[] =
 	"\n" OPTIONS_HELP("", "and the job is unchanged");
 
 struct verb {
-	const char *name, *doing, *done;
+	struct result_verb words;
 	int silence_ms;
 	bool mute;            /* it says nothing before its end */
 	const char *together; /* the request to several processes of one job; NULL: the same */
@@ -97,27 +98,21 @@ struct verb {
 };
 
 static const struct verb pause_verb = {
-	.name = "pause",
-	.doing = "pausing",
-	.done = "paused",
+	.words = {"pause", "pausing", "paused"},
 	.silence_ms = OUTCOME_SILENCE_MS,
 	.together = "hold",
 	.spared = "it runs on, as not all of its job could be paused",
 };
 
 static const struct verb resume_verb = {
-	.name = "resume",
-	.doing = "resuming",
-	.done = "resumed",
+	.words = {"resume", "resuming", "resumed"},
 	.silence_ms = OUTCOME_SILENCE_MS,
 	.together = "regain",
 	.spared = "it stays paused, as not all of its job could be resumed",
 };
 
 static const struct verb trim_verb = {
-	.name = "trim",
-	.doing = "trimming",
-	.done = "trimmed",
+	.words = {"trim", "trimming", "trimmed"},
 	.silence_ms = TRIM_SILENCE_MS,
 	.mute = true,
 };
@@ -161,7 +156,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 		snprintf(timeout, sizeof(timeout), " %ld", control->timeout_ms);
 	if (control->release)
 		snprintf(release, sizeof(release), " %s", control->release);
-	snprintf(text, sizeof(text), "%s%s%s", control->verb->name, timeout, release);
+	snprintf(text, sizeof(text), "%s%s%s", control->verb->words.name, timeout, release);
 	if (control->verb->together && !control->alone) {
 		snprintf(party_text, sizeof(party_text), "%s%s%s", control->verb->together, timeout,
 			 release);
@@ -179,7 +174,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	/* The figures of an earlier operation are not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
 		*transfer_of(control->verb, jobs[i]) = (struct job_transfer){0};
-	progress_begin(control->verb->doing);
+	progress_begin(control->verb->words.doing);
 	jobs_ask(jobs, n, &request);
 	progress_end();
 }
@@ -196,106 +191,52 @@ static bool under_way(const struct control *control, const struct job *job)
 	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
-/*
- * A resume of several processes does not wait for their turn, in which they run together. Nor does that of a
- * job of an earlier version.
- */
+/* A resume of several processes does not wait for their turn, in which they run together. */
 static bool waits_for_turn(const struct job *job)
 {
 	return !job->error && !strcmp(job->end, END_TURN) && !coordinate_gave_up(job);
 }
 
-/* How a request ended for one process. */
-struct outcome {
-	const char *word; /* as docs/json.md has it */
-	int code;         /* the exit code for this process alone */
-	char why[PROTOCOL_MESSAGE];
-};
-
-static struct outcome judge(const struct control *control, struct job *job)
-{
-	struct outcome outcome = {.word = "done"};
-
-	if (under_way(control, job)) {
-		outcome.word = "begun";
-	} else if (waits_for_turn(job)) {
-		outcome.word = "begun";
-		outcome_explain(job, outcome.why, sizeof(outcome.why));
-	} else if (coordinate_gave_up(job)) {
-		outcome.word = "spared";
-		outcome.code = EXIT_FAILED;
-		snprintf(outcome.why, sizeof(outcome.why), "%s", control->verb->spared);
-	} else if (!outcome_is_good(job)) {
-		outcome.word = "failed";
-		outcome.code = outcome_explain(job, outcome.why, sizeof(outcome.why));
-	} else if (job->continued && !transfer_of(control->verb, job)->known) {
-		outcome.word = "continued";
-		snprintf(outcome.why, sizeof(outcome.why),
-			 "it was stopped by a signal, not paused");
-	}
-	return outcome;
-}
-
-/* "paused 1234 (train): 31.2 GiB in 1.1 s, 28.3 GB/s" */
-static void print_success(const struct verb *verb, struct job *job)
-{
-	const struct job_transfer *moved = transfer_of(verb, job);
-	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
-
-	printf("%s %s", verb->done, outcome_label(job));
-	if (moved->known)
-		printf(": %s in %s, %s", format_bytes(bytes, moved->bytes),
-		       format_duration(took, moved->ms),
-		       format_rate(rate, moved->bytes, moved->ms));
-	if (job->note[0])
-		printf("%s%s", moved->known ? "; " : ": ", job->note);
-	if (job->error)
-		printf("; it has ended since");
-	putchar('\n');
-}
-
-static void print_outcome(const struct verb *verb, struct job *job, const struct outcome *outcome)
-{
-	if (!strcmp(outcome->word, "done"))
-		print_success(verb, job);
-	else
-		printf("%s %s%s%s\n", *outcome->why ? outcome->word : verb->doing,
-		       outcome_label(job), *outcome->why ? ": " : "", outcome->why);
-}
-
-static json_t *text_or_null(const char *text)
-{
-	return *text ? output_text(text) : json_null();
-}
-
-static json_t *outcome_json(const struct verb *verb, struct job *job, const struct outcome *outcome)
-{
-	json_t *object = json_pack("{s:s, s:i, s:o, s:o, s:s, s:i, s:o, s:o}", "request",
-				   verb->name, "pid", job->pid, "id", text_or_null(job->status.id),
-				   "name", text_or_null(job->status.name), "outcome", outcome->word,
-				   "code", outcome->code, "message", text_or_null(outcome->why),
-				   "note", text_or_null(job->note));
-
-	output_transfer(object, "", transfer_of(verb, job));
-	return object;
-}
-
-/* A failure is said on stderr, also with --json. */
-static void report(struct control *control, struct job **jobs, size_t n)
+static struct result judge(const struct control *control, struct job *job)
 {
 	const struct verb *verb = control->verb;
+	struct result r = {.verb = &verb->words,
+			   .pid = job->pid,
+			   .label = outcome_label(job),
+			   .id = job->status.id,
+			   .name = job->status.name,
+			   .word = "done",
+			   .moved = *transfer_of(verb, job),
+			   .ended = job->error != 0};
 
+	snprintf(r.note, sizeof(r.note), "%s", job->note);
+	if (under_way(control, job)) {
+		r.word = "begun";
+	} else if (waits_for_turn(job)) {
+		r.word = "begun";
+		outcome_explain(job, r.why, sizeof(r.why));
+	} else if (coordinate_gave_up(job)) {
+		r.word = "spared";
+		r.code = EXIT_FAILED;
+		snprintf(r.why, sizeof(r.why), "%s", verb->spared);
+	} else if (!outcome_is_good(job)) {
+		r.word = "failed";
+		r.code = outcome_explain(job, r.why, sizeof(r.why));
+	} else if (job->continued && !r.moved.known) {
+		r.word = "continued";
+		snprintf(r.why, sizeof(r.why), "it was stopped by a signal, not paused");
+	}
+	return r;
+}
+
+static void report(struct control *control, struct job **jobs, size_t n)
+{
 	for (size_t i = 0; i < n; i++) {
-		const struct outcome outcome = judge(control, jobs[i]);
+		const struct result r = judge(control, jobs[i]);
 
-		if (!strcmp(outcome.word, "failed"))
-			targets_fail(&control->targets, outcome.code);
-		if (outcome.code)
-			complain("%s %s: %s", verb->name, outcome_label(jobs[i]), outcome.why);
-		else if (!control->json)
-			print_outcome(verb, jobs[i], &outcome);
-		if (control->json)
-			json_array_append_new(control->rows, outcome_json(verb, jobs[i], &outcome));
+		if (!strcmp(r.word, "failed"))
+			targets_fail(&control->targets, r.code);
+		result_print(&r, control->rows);
 	}
 }
 
@@ -354,17 +295,15 @@ static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 
 static void report_targets(struct control *control, struct job **jobs, size_t n)
 {
-	const struct verb *verb = control->verb;
-	const struct outcome outcome = {.word = "meant"};
-
-	for (size_t i = 0; i < n; i++) {
-		/* The figures are those of an earlier operation. */
-		*transfer_of(verb, jobs[i]) = (struct job_transfer){0};
-		if (control->json)
-			json_array_append_new(control->rows, outcome_json(verb, jobs[i], &outcome));
-		else
-			printf("would %s %s\n", verb->name, outcome_label(jobs[i]));
-	}
+	/* Without figures: those are of an earlier operation. */
+	for (size_t i = 0; i < n; i++)
+		result_print(&(struct result){.verb = &control->verb->words,
+					      .pid = jobs[i]->pid,
+					      .label = outcome_label(jobs[i]),
+					      .id = jobs[i]->status.id,
+					      .name = jobs[i]->status.name,
+					      .word = "meant"},
+			     control->rows);
 }
 
 /* Returns 0, or an exit code if jobs cannot be found. */
@@ -410,14 +349,13 @@ static int run_control(struct control *control)
 				.need = control->need};
 	int err = EXIT_DONE;
 
-	control->rows = json_array();
-	if (control->json)
-		how.rows = control->rows;
+	control->rows = control->json ? json_array() : NULL;
+	how.rows = control->rows;
 	if (control->driver)
 		paused_by_driver_pause(targets, &how);
 	else if (control->verb != &resume_verb || paused_by_driver_resume(targets, &how))
 		err = control->need == BY_DRIVER_GUESS ? run_jobs(control) : refuse_need(targets);
-	if (control->json && (!err || json_array_size(control->rows)))
+	if (control->rows && (!err || json_array_size(control->rows)))
 		output_json(control->rows);
 	json_decref(control->rows);
 	targets_fail(targets, err);
@@ -451,7 +389,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	struct control control = {
 		.verb = verb,
 		.need = BY_DRIVER_GUESS,
-		.targets = {.verb = verb->name, .continues = verb == &resume_verb}};
+		.targets = {.verb = verb->words.name, .continues = verb == &resume_verb}};
 	int opt, err;
 
 	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
@@ -463,7 +401,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		case 'u':
 			err = narrow_by(opt, &control.targets);
 			if (err == EXIT_USAGE)
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			if (err)
 				return err;
 			break;
@@ -473,10 +411,10 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		case 't':
 			if (verb == &trim_verb) {
 				complain("trim takes no --timeout");
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			}
 			if (!timeout_given(optarg, &control.timeout_ms))
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			break;
 		case 'r':
 			if (verb != &pause_verb ||
@@ -484,14 +422,14 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 				complain(verb == &pause_verb
 						 ? "--release takes 'all' or 'memory'"
 						 : "--release is an option of pause only");
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			}
 			control.release = optarg;
 			break;
 		case 'D':
 			if (verb != &pause_verb) {
 				complain("--driver is an option of pause only");
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			}
 			control.driver = true;
 			break;
@@ -501,7 +439,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 					verb == &resume_verb
 						? "--need takes a number of bytes, with or without K, M, G or T"
 						: "--need is an option of resume only");
-				return usage_error(verb->name);
+				return usage_error(verb->words.name);
 			}
 			break;
 		case 'n':
@@ -514,24 +452,24 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 			fputs(help, stdout);
 			return EXIT_DONE;
 		default:
-			return usage_error(verb->name);
+			return usage_error(verb->words.name);
 		}
 	}
 	if (control.targets.all == (optind < argc)) {
 		complain(control.targets.all ? "--all, --gpu and --user take no ID, NAME or PID"
 					     : "expected an ID, NAME or PID, or --all");
-		return usage_error(verb->name);
+		return usage_error(verb->words.name);
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
 	if (control.driver &&
 	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
 		complain("--driver takes no --all, --gpu, --user and --release memory");
-		return usage_error(verb->name);
+		return usage_error(verb->words.name);
 	}
 	if (control.need != BY_DRIVER_GUESS && control.targets.all) {
 		complain("--need takes no --all, --gpu and --user");
-		return usage_error(verb->name);
+		return usage_error(verb->words.name);
 	}
 	return run_control(&control);
 }

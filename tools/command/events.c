@@ -3,7 +3,6 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
-#include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
 #include "tools/process/cudawd.h"
 
@@ -84,18 +83,14 @@ static void print_event(const struct shown_event *event)
 	       *text ? ": " : "", text);
 }
 
-static json_t *text_or_null(const char *text)
-{
-	return *text ? output_text(text) : json_null();
-}
-
 static void print_json(const struct shown_event *event)
 {
-	json_t *object = json_pack(
-		"{s:I, s:I, s:s, s:i, s:i, s:o, s:o, s:o}", "number", (json_int_t)event->number,
-		"unix_ms", (json_int_t)event->unix_ms, "event", event->kind, "pid", event->pid,
-		"uid", (int)event->uid, "id", text_or_null(or_empty(event->id)), "name",
-		text_or_null(or_empty(event->name)), "text", text_or_null(event->text));
+	json_t *object = json_pack("{s:I, s:I, s:s, s:i, s:i, s:o, s:o, s:o}", "number",
+				   (json_int_t)event->number, "unix_ms", (json_int_t)event->unix_ms,
+				   "event", event->kind, "pid", event->pid, "uid", (int)event->uid,
+				   "id", output_text_or_null(or_empty(event->id)), "name",
+				   output_text_or_null(or_empty(event->name)), "text",
+				   output_text_or_null(event->text));
 
 	output_stamp(object);
 	json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);

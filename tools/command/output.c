@@ -20,6 +20,11 @@ json_t *output_text(const char *text)
 	return json_string(clean);
 }
 
+json_t *output_text_or_null(const char *text)
+{
+	return *text ? output_text(text) : json_null();
+}
+
 json_t *output_ms(double ms)
 {
 	/* A job may have sent any number. */

@@ -38,4 +38,7 @@ json_t *output_ms(double ms);
 /* @text as a JSON string, cleaned: jansson refuses invalid UTF-8. */
 json_t *output_text(const char *text);
 
+/* The same; null for an empty one. */
+json_t *output_text_or_null(const char *text);
+
 #endif

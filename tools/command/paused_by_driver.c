@@ -6,7 +6,7 @@
 #include "common/nvml.h"
 #include "common/rundir.h"
 #include "common/text.h"
-#include "tools/command/output.h"
+#include "tools/command/result.h"
 #include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
@@ -33,85 +33,34 @@
 #define CONTEXT_GUESS (1UL << 30)
 #define WARNING       "by the driver's checkpoint, at its speed and without cudaw's guarantees"
 
-static const struct verb {
-	const char *name, *doing, *done;
-} pause_verb = {"pause", "pausing", "paused"}, resume_verb = {"resume", "resuming", "resumed"};
+static const struct result_verb pause_verb = {"pause", "pausing", "paused"},
+				resume_verb = {"resume", "resuming", "resumed"};
 
-/* How the request ends for one process. */
-struct outcome {
-	const struct verb *verb;
-	pid_t pid;
-	const char *word; /* as docs/json.md has it */
-	int code;         /* the exit code for this process alone */
-	char why[PROTOCOL_MESSAGE], note[256];
-	struct job_transfer moved;
-};
-
-/* Note and say why it failed. Returns @code. */
-__attribute__((format(printf, 3, 4))) static int failed(struct outcome *o, int code,
-							const char *fmt, ...)
+/* Note why it failed. Returns @code. */
+__attribute__((format(printf, 3, 4))) static int failed(struct result *o, int code, const char *fmt,
+							...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(o->why, sizeof(o->why), fmt, ap);
 	va_end(ap);
-	complain("%s %d: %s", o->verb->name, o->pid, o->why);
 	o->word = "failed";
 	return o->code = code;
 }
 
 /* It succeeded, with the remark @note. */
-static int succeeded(struct outcome *o, const char *note)
+static int succeeded(struct result *o, const char *note)
 {
 	snprintf(o->note, sizeof(o->note), "%s", note);
 	return EXIT_DONE;
 }
 
-static void print_outcome(const struct outcome *o)
+static void report(struct targets *targets, const struct by_driver *how, struct result *r)
 {
-	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
-	const struct job_transfer *moved = &o->moved;
-
-	if (!strcmp(o->word, "meant")) {
-		printf("would %s %d\n", o->verb->name, o->pid);
-	} else if (!strcmp(o->word, "begun")) {
-		printf("%s %d\n", o->verb->doing, o->pid);
-	} else {
-		printf("%s %d: ", o->verb->done, o->pid);
-		if (moved->known && moved->bytes)
-			printf("%s in %s, %s; ", format_bytes(bytes, moved->bytes),
-			       format_duration(took, moved->ms),
-			       format_rate(rate, moved->bytes, moved->ms));
-		else if (moved->known)
-			printf("in %s; ", format_duration(took, moved->ms));
-		puts(o->note);
-	}
-}
-
-static json_t *outcome_json(const struct outcome *o)
-{
-	json_t *object =
-		json_pack("{s:s, s:i, s:n, s:n, s:s, s:i}", "request", o->verb->name, "pid", o->pid,
-			  "id", "name", "outcome", o->word, "code", o->code);
-
-	json_object_set_new(object, "message", *o->why ? output_text(o->why) : json_null());
-	json_object_set_new(object, "note", *o->note ? output_text(o->note) : json_null());
-	output_transfer(object, "", &o->moved);
-	if (!o->moved.bytes) {
-		json_object_set_new(object, "bytes", json_null());
-		json_object_set_new(object, "gbps", json_null());
-	}
-	return object;
-}
-
-static void report(struct targets *targets, const struct by_driver *how, const struct outcome *o)
-{
-	targets_fail(targets, o->code);
-	if (how->rows)
-		json_array_append_new(how->rows, outcome_json(o));
-	else if (!o->code)
-		print_outcome(o);
+	targets_fail(targets, r->code);
+	r->unsized = !r->moved.bytes;
+	result_print(r, how->rows);
 }
 
 static const char *state_text(enum driver_state state)
@@ -131,8 +80,8 @@ static const char *state_text(enum driver_state state)
 	return "the driver does not tell its state; 'cudaw resume PID' asks again";
 }
 
-/* Note and say why the driver failed. Returns the exit code; 0 if it did not fail. */
-static int driver_failed(struct outcome *o, const struct driver_answer *answer)
+/* Note why the driver failed. Returns the exit code; 0 if it did not fail. */
+static int driver_failed(struct result *o, const struct driver_answer *answer)
 {
 	if (*answer->failure)
 		return failed(o,
@@ -152,7 +101,7 @@ static int driver_failed(struct outcome *o, const struct driver_answer *answer)
 }
 
 /* Do @work, with the time shown. False: it goes on without us. */
-static bool work_through(struct driver_work *work, struct outcome *o, bool no_wait)
+static bool work_through(struct driver_work *work, struct result *o, bool no_wait)
 {
 	char label[16];
 
@@ -184,7 +133,7 @@ static bool is_stopped(const struct process *process)
 	return toupper((unsigned char)process->state) == 'T';
 }
 
-static int refuse_stopped(struct outcome *o)
+static int refuse_stopped(struct result *o)
 {
 	return failed(o, EXIT_FAILED,
 		      "it is stopped, and the driver cannot work on it; SIGCONT continues it");
@@ -227,7 +176,7 @@ static int find_native(const char *word, struct process *process)
 }
 
 /* Whether the driver's checkpoint would break the work of a library: 0, or an exit code. */
-static int check_library(struct outcome *o, bool dry_run)
+static int check_library(struct result *o, bool dry_run)
 {
 	char library[BESIDE_SIZE];
 	int found = beside_driver(o->pid, library);
@@ -243,7 +192,7 @@ static int check_library(struct outcome *o, bool dry_run)
 }
 
 /* Whether the driver's checkpoint would break another process: 0, or an exit code. */
-static int check_sharer(struct outcome *o)
+static int check_sharer(struct result *o)
 {
 	struct driver_answer answer;
 
@@ -262,7 +211,7 @@ static int check_sharer(struct outcome *o)
  * Open and lock the record of @process. A command that was interrupted may be about to end its work.
  * 0, or an exit code.
  */
-static int open_record(struct outcome *o, const struct process *process, struct record *record)
+static int open_record(struct result *o, const struct process *process, struct record *record)
 {
 	double begin = clock_ms();
 	const char *why;
@@ -279,7 +228,7 @@ static int open_record(struct outcome *o, const struct process *process, struct 
 }
 
 /* Whether the driver can pause it now: -1, or an exit code. */
-static int check_state(struct outcome *o)
+static int check_state(struct result *o)
 {
 	struct driver_answer answer;
 
@@ -302,7 +251,7 @@ static int check_state(struct outcome *o)
 	return failed(o, EXIT_FAILED, "%s", state_text(answer.state));
 }
 
-static int pause_recorded(struct outcome *o, const struct record *record,
+static int pause_recorded(struct result *o, const struct record *record,
 			  const struct by_driver *how)
 {
 	struct driver_work work = {.op = DRIVER_PAUSE,
@@ -330,7 +279,7 @@ static int pause_recorded(struct outcome *o, const struct record *record,
 	return code;
 }
 
-static void pause_process(struct outcome *o, const struct process *process,
+static void pause_process(struct result *o, const struct process *process,
 			  const struct by_driver *how)
 {
 	struct record record;
@@ -347,7 +296,7 @@ int paused_by_driver_pause(struct targets *targets, const struct by_driver *how)
 {
 	for (int i = 0; i < targets->nwords; i++) {
 		struct process process;
-		struct outcome o = {.verb = &pause_verb, .word = "done"};
+		struct result o = {.verb = &pause_verb, .id = "", .name = "", .word = "done"};
 		int code = find_native(targets->words[i], &process);
 
 		if (code) {
@@ -505,7 +454,7 @@ static bool find_needs(const struct process *process, const struct record *recor
 }
 
 /* Wait until @needs can be claimed. 0, or an exit code. */
-static int await_memory(struct outcome *o, const struct record *record, const struct held *needs,
+static int await_memory(struct result *o, const struct record *record, const struct held *needs,
 			const struct by_driver *how, struct claim *claim)
 {
 	double begin = clock_ms();
@@ -527,7 +476,7 @@ static int await_memory(struct outcome *o, const struct record *record, const st
 		       : failed(o, EXIT_TIMEOUT, "not enough GPU memory: %s; it stays paused", why);
 }
 
-static int resume_recorded(struct outcome *o, const struct process *process,
+static int resume_recorded(struct result *o, const struct process *process,
 			   const struct record *record, const struct by_driver *how)
 {
 	struct driver_work work = {.op = DRIVER_RESUME, .pid = o->pid, .record = record};
@@ -574,7 +523,7 @@ static int resume_recorded(struct outcome *o, const struct process *process,
 	return code;
 }
 
-static void resume_process(struct outcome *o, const struct process *process,
+static void resume_process(struct result *o, const struct process *process,
 			   const struct by_driver *how)
 {
 	struct record record;
@@ -622,7 +571,7 @@ bool paused_by_driver_resume(struct targets *targets, const struct by_driver *ho
 	int left = 0;
 
 	for (int i = 0; i < targets->nwords; i++) {
-		struct outcome o = {.verb = &resume_verb, .word = "done"};
+		struct result o = {.verb = &resume_verb, .id = "", .name = "", .word = "done"};
 
 		if (!is_for_driver(targets->words[i], &process)) {
 			targets->words[left++] = targets->words[i];

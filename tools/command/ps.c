@@ -5,10 +5,10 @@
 #include "tools/job/jobs.h"
 #include "tools/process/driver_child.h"
 #include "tools/command/output.h"
+#include "tools/command/table.h"
 
 #include <getopt.h>
 #include <jansson.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,23 +64,7 @@ enum {
 	COLUMNS
 };
 
-#define CELL_SIZE 64
 #define DRIVER_MS 3000 /* for the driver's answers about other processes */
-
-struct row {
-	char cell[COLUMNS][CELL_SIZE];
-};
-
-static const char *user_name(uid_t uid, char *buf, size_t size)
-{
-	struct passwd *pw = getpwuid(uid);
-
-	if (pw)
-		snprintf(buf, size, "%s", pw->pw_name);
-	else
-		snprintf(buf, size, "%u", uid);
-	return buf;
-}
 
 static void fill_transfer(char *cell, const struct job_transfer *transfer)
 {
@@ -88,7 +72,7 @@ static void fill_transfer(char *cell, const struct job_transfer *transfer)
 
 	if (!transfer->known)
 		return;
-	snprintf(cell, CELL_SIZE, "%s, %s", format_duration(duration, transfer->ms),
+	snprintf(cell, TABLE_CELL, "%s, %s", format_duration(duration, transfer->ms),
 		 format_rate(rate, transfer->bytes, transfer->ms));
 }
 
@@ -98,37 +82,35 @@ static const char *state_of(const struct job_status *st)
 	return st->waits.what[0] && !strcmp(st->state, "running") ? "waiting" : st->state;
 }
 
-static void fill_row(struct row *row, const struct job *job)
+static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
 {
 	const struct job_status *st = &job->status;
 	size_t len = 0;
 
-	for (int i = 0; i < COLUMNS; i++)
-		strcpy(row->cell[i], "-");
-	snprintf(row->cell[PID], CELL_SIZE, "%d", job->pid);
-	user_name(job->uid, row->cell[USER], CELL_SIZE);
+	snprintf(cell[PID], TABLE_CELL, "%d", job->pid);
+	table_user(job->uid, cell[USER]);
 	if (job->seen)
-		format_duration(row->cell[AGE], process_age_ms(&job->process));
+		format_duration(cell[AGE], process_age_ms(&job->process));
 	if (!job->described) {
-		snprintf(row->cell[STATE], CELL_SIZE, "%s", job_error_text(job->error));
+		snprintf(cell[STATE], TABLE_CELL, "%s", job_error_text(job->error));
 		return;
 	}
-	snprintf(row->cell[STATE], CELL_SIZE, "%s", state_of(st));
+	snprintf(cell[STATE], TABLE_CELL, "%s", state_of(st));
 	if (st->command[0])
-		format_copy(row->cell[COMMAND], CELL_SIZE, st->command);
+		format_copy(cell[COMMAND], TABLE_CELL, st->command);
 	if (job->by_driver)
 		return;
-	snprintf(row->cell[ID], CELL_SIZE, "%s", st->id);
+	snprintf(cell[ID], TABLE_CELL, "%s", st->id);
 	if (st->name[0])
-		format_copy(row->cell[NAME], CELL_SIZE, st->name);
-	for (int i = 0; i < st->ngpus && len < CELL_SIZE; i++)
-		len += snprintf(row->cell[GPU] + len, CELL_SIZE - len, "%s%d", i ? "," : "",
+		format_copy(cell[NAME], TABLE_CELL, st->name);
+	for (int i = 0; i < st->ngpus && len < TABLE_CELL; i++)
+		len += snprintf(cell[GPU] + len, TABLE_CELL - len, "%s%d", i ? "," : "",
 				st->gpus[i].ordinal);
-	format_bytes(row->cell[CARRIED], st->carried);
-	format_bytes(row->cell[LEFT], st->left_to_driver);
-	format_bytes(row->cell[PAUSED], st->paused + st->spilled);
-	fill_transfer(row->cell[PAUSE], &st->pause);
-	fill_transfer(row->cell[RESUME], &st->resume);
+	format_bytes(cell[CARRIED], st->carried);
+	format_bytes(cell[LEFT], st->left_to_driver);
+	format_bytes(cell[PAUSED], st->paused + st->spilled);
+	fill_transfer(cell[PAUSE], &st->pause);
+	fill_transfer(cell[RESUME], &st->resume);
 }
 
 static void print_reason(const struct job *job)
@@ -142,29 +124,27 @@ static void print_reason(const struct job *job)
 	puts("");
 }
 
+static bool print_rows(struct job **jobs, size_t n)
+{
+	static const char *const titles[] = {
+		"ID",      "NAME",           "PID",    "USER",       "GPU",         "STATE",  "AGE",
+		"CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME", "COMMAND"};
+	struct table *table = table_new(titles, COLUMNS);
+	char(*cell)[TABLE_CELL] = NULL;
+
+	for (size_t i = 0; table && i < n && (cell = table_row(table)); i++)
+		fill_row(cell, jobs[i]);
+	if (table && (cell || !n))
+		table_print(table);
+	table_free(table);
+	return table && (cell || !n);
+}
+
 static int print_table(struct job **jobs, size_t n)
 {
-	static const struct row head = {{"ID", "NAME", "PID", "USER", "GPU", "STATE", "AGE",
-					 "CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE",
-					 "LAST RESUME", "COMMAND"}};
-	struct row *rows = calloc(n + 1, sizeof(*rows));
-	int width[COLUMNS] = {0};
-
-	if (!rows) {
+	if (!print_rows(jobs, n)) {
 		complain("out of memory");
 		return EXIT_FAILED;
-	}
-	rows[0] = head;
-	for (size_t i = 0; i < n; i++)
-		fill_row(&rows[i + 1], jobs[i]);
-	for (size_t i = 0; i <= n; i++)
-		for (int c = 0; c < COLUMNS; c++)
-			if ((int)strlen(rows[i].cell[c]) > width[c])
-				width[c] = strlen(rows[i].cell[c]);
-	for (size_t i = 0; i <= n; i++) {
-		for (int c = 0; c < COLUMNS - 1; c++)
-			printf("%-*s  ", width[c], rows[i].cell[c]);
-		puts(rows[i].cell[COLUMNS - 1]);
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct job_status *st = &jobs[i]->status;
@@ -185,30 +165,24 @@ static int print_table(struct job **jobs, size_t n)
 		if (path[0])
 			printf("%d: only %s has its memory\n", jobs[i]->pid, path);
 	}
-	free(rows);
 	return EXIT_DONE;
 }
 
-static json_t *text_or_null(const char *text)
-{
-	return *text ? json_string(text) : json_null();
-}
-
-/* Every key is always there; unknown values are null. */
 /* Nobody knows how much memory a process has that does not run under cudaw. */
 static json_t *amount(const struct job *job, uint64_t bytes)
 {
 	return job->by_driver ? json_null() : json_integer(bytes);
 }
 
+/* Every key is always there; unknown values are null. */
 static json_t *job_object(const struct job *job)
 {
 	const struct job_status *st = &job->status;
-	char user[64];
+	char user[TABLE_CELL];
 	json_t *gpus = json_array();
 	json_t *object =
 		json_pack("{s:i, s:i, s:s, s:o}", "pid", job->pid, "uid", job->uid, "user",
-			  user_name(job->uid, user, sizeof(user)), "error",
+			  table_user(job->uid, user), "error",
 			  job->described ? json_null() : json_string(job_error_text(job->error)));
 
 	for (int i = 0; i < st->ngpus; i++)
@@ -220,20 +194,20 @@ static json_t *job_object(const struct job *job)
 			    job->seen ? json_integer(process_age_ms(&job->process)) : json_null());
 	json_object_set_new(object, "gpu", gpus);
 	json_object_set_new(object, "by_driver", json_boolean(job->by_driver));
-	json_object_set_new(object, "id", text_or_null(st->id));
-	json_object_set_new(object, "name", text_or_null(st->name));
-	json_object_set_new(object, "command", text_or_null(st->command));
-	json_object_set_new(object, "state", text_or_null(state_of(st)));
-	json_object_set_new(object, "reason", text_or_null(st->reason));
+	json_object_set_new(object, "id", output_text_or_null(st->id));
+	json_object_set_new(object, "name", output_text_or_null(st->name));
+	json_object_set_new(object, "command", output_text_or_null(st->command));
+	json_object_set_new(object, "state", output_text_or_null(state_of(st)));
+	json_object_set_new(object, "reason", output_text_or_null(st->reason));
 	json_object_set_new(object, "waits",
 			    st->waits.what[0] ? json_pack("{s:s, s:I, s:I}", "for", st->waits.what,
 							  "bytes", (json_int_t)st->waits.bytes,
 							  "ms", (json_int_t)st->waits.ms)
 					      : json_null());
-	json_object_set_new(object, "signals", text_or_null(st->signals));
-	json_object_set_new(object, "no_turns", text_or_null(st->no_turns));
-	json_object_set_new(object, "past_cudaw", text_or_null(job->past));
-	json_object_set_new(object, "addressing", text_or_null(st->addressing));
+	json_object_set_new(object, "signals", output_text_or_null(st->signals));
+	json_object_set_new(object, "no_turns", output_text_or_null(st->no_turns));
+	json_object_set_new(object, "past_cudaw", output_text_or_null(job->past));
+	json_object_set_new(object, "addressing", output_text_or_null(st->addressing));
 	json_object_set_new(object, "snapshot",
 			    st->snapshot[0] ? output_text(st->snapshot) : json_null());
 	json_object_set_new(object, "carried", amount(job, st->carried));

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/similar.h"
+#include "common/size.h"
 
 #include <string.h>
-
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 /* How many letters have to be changed, added or left out to make @b, a known word, of @a. */
 static size_t distance(const char *a, const char *b)
@@ -23,7 +19,7 @@ static size_t distance(const char *a, const char *b)
 			size_t changed = diagonal + (a[i] != b[k - 1]);
 
 			diagonal = row[k];
-			row[k] = least(changed, least(diagonal, row[k - 1]) + 1);
+			row[k] = size_min(changed, size_min(diagonal, row[k - 1]) + 1);
 		}
 	}
 	return row[n];

@@ -11,7 +11,7 @@
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
- *	turns.c, yield.c, events.c	ask cudawd (cudawd_errors.c: if it does not answer)
+ *	turns.c, yield.c, events.c	ask cudawd
  *	share_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)

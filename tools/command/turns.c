@@ -4,8 +4,8 @@
 
 #include "common/nvml.h"
 #include "common/text.h"
-#include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
+#include "tools/command/table.h"
 #include "tools/command/turns_orders.h"
 #include "tools/process/cudawd.h"
 
@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <getopt.h>
 #include <jansson.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,77 +204,52 @@ enum {
 	COLUMNS
 };
 
-#define CELL_SIZE 64
-
-struct row {
-	char cell[COLUMNS][CELL_SIZE];
-};
-
-static void user_name(uid_t uid, char *cell)
-{
-	struct passwd *pw = getpwuid(uid);
-
-	if (pw)
-		snprintf(cell, CELL_SIZE, "%s", pw->pw_name);
-	else
-		snprintf(cell, CELL_SIZE, "%u", uid);
-}
-
-static void fill_row(struct row *row, const struct turns_list *list, const struct turns_member *m)
+static void fill_row(char (*cell)[TABLE_CELL], const struct turns_list *list,
+		     const struct turns_member *m)
 {
 	const struct turns_member *other = awaited(list, m);
 
-	for (int i = 0; i < COLUMNS; i++)
-		strcpy(row->cell[i], "-");
 	if (m->id[0])
-		snprintf(row->cell[ID], CELL_SIZE, "%s", m->id);
+		snprintf(cell[ID], TABLE_CELL, "%s", m->id);
 	if (m->name[0])
-		snprintf(row->cell[NAME], CELL_SIZE, "%.63s", m->name);
+		snprintf(cell[NAME], TABLE_CELL, "%.63s", m->name);
 	if (m->pid)
-		snprintf(row->cell[PID], CELL_SIZE, "%d", m->pid);
-	user_name(m->uid, row->cell[USER]);
-	snprintf(row->cell[CLASS], CELL_SIZE, "%s", m->class);
-	snprintf(row->cell[WEIGHT], CELL_SIZE, "%d", m->weight);
-	snprintf(row->cell[STATE], CELL_SIZE, "%s", m->state);
-	format_bytes(row->cell[ON_GPU], sum_of(m, false));
-	format_bytes(row->cell[NEEDS], sum_of(m, true));
+		snprintf(cell[PID], TABLE_CELL, "%d", m->pid);
+	table_user(m->uid, cell[USER]);
+	snprintf(cell[CLASS], TABLE_CELL, "%s", m->class);
+	snprintf(cell[WEIGHT], TABLE_CELL, "%d", m->weight);
+	snprintf(cell[STATE], TABLE_CELL, "%s", m->state);
+	format_bytes(cell[ON_GPU], sum_of(m, false));
+	format_bytes(cell[NEEDS], sum_of(m, true));
 	if (m->wait_ms > 0)
-		format_duration(row->cell[WAITS], m->wait_ms);
+		format_duration(cell[WAITS], m->wait_ms);
 	if (other)
-		snprintf(row->cell[FOR], CELL_SIZE, "%d", other->pid);
+		snprintf(cell[FOR], TABLE_CELL, "%d", other->pid);
 	if (m->left_ms > 0)
-		format_duration(row->cell[LEFT], m->left_ms);
-	snprintf(row->cell[TURNS], CELL_SIZE, "%u", m->turns);
+		format_duration(cell[LEFT], m->left_ms);
+	snprintf(cell[TURNS], TABLE_CELL, "%u", m->turns);
 	if (m->command[0])
-		format_copy(row->cell[COMMAND], CELL_SIZE, m->command);
+		format_copy(cell[COMMAND], TABLE_CELL, m->command);
 }
 
 static int print_members(const struct turns_list *list)
 {
-	static const struct row head = {{"ID", "NAME", "PID", "USER", "CLASS", "WEIGHT", "STATE",
-					 "ON GPU", "NEEDS", "WAITS", "FOR", "TURN LEFT", "TURNS",
-					 "COMMAND"}};
-	struct row *rows = calloc(list->nmembers + 1, sizeof(*rows));
-	int width[COLUMNS] = {0};
+	static const char *const titles[] = {"ID",     "NAME",      "PID",    "USER",   "CLASS",
+					     "WEIGHT", "STATE",     "ON GPU", "NEEDS",  "WAITS",
+					     "FOR",    "TURN LEFT", "TURNS",  "COMMAND"};
+	struct table *table = table_new(titles, COLUMNS);
+	char(*cell)[TABLE_CELL] = NULL;
+	bool done;
 
-	if (!rows) {
+	for (int i = 0; table && i < list->nmembers && (cell = table_row(table)); i++)
+		fill_row(cell, list, &list->members[i]);
+	done = table && (cell || !list->nmembers);
+	if (done)
+		table_print(table);
+	else
 		complain("out of memory");
-		return EXIT_FAILED;
-	}
-	rows[0] = head;
-	for (int i = 0; i < list->nmembers; i++)
-		fill_row(&rows[i + 1], list, &list->members[i]);
-	for (int i = 0; i <= list->nmembers; i++)
-		for (int c = 0; c < COLUMNS; c++)
-			if ((int)strlen(rows[i].cell[c]) > width[c])
-				width[c] = strlen(rows[i].cell[c]);
-	for (int i = 0; i <= list->nmembers; i++) {
-		for (int c = 0; c < COLUMNS - 1; c++)
-			printf("%-*s  ", width[c], rows[i].cell[c]);
-		puts(rows[i].cell[COLUMNS - 1]);
-	}
-	free(rows);
-	return EXIT_DONE;
+	table_free(table);
+	return done ? EXIT_DONE : EXIT_FAILED;
 }
 
 static void print_gpu(const struct turns_gpu *gpu)
@@ -304,11 +278,6 @@ static void print_unfit(const struct turns_member *m)
 
 /* ---- for programs */
 
-static json_t *text_or_null(const char *text)
-{
-	return *text ? json_string(text) : json_null();
-}
-
 static json_t *ms_or_null(double ms)
 {
 	return ms > 0 ? output_ms(ms) : json_null();
@@ -326,18 +295,18 @@ static json_t *member_json(const struct turns_list *list, const struct turns_mem
 {
 	const struct turns_member *other = awaited(list, m);
 	json_t *needs = json_array();
-	char user[CELL_SIZE];
+	char user[TABLE_CELL];
 
-	user_name(m->uid, user);
+	table_user(m->uid, user);
 	for (int i = 0; i < m->nneeds; i++)
 		json_array_append_new(needs, json_pack("{s:s, s:I, s:I}", "uuid", m->needs[i].uuid,
 						       "mapped", (json_int_t)m->needs[i].mapped,
 						       "total", (json_int_t)m->needs[i].total));
 	return json_pack(
 		"{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:i}",
-		"pid", m->pid, "uid", (int)m->uid, "user", user, "id", text_or_null(m->id), "name",
-		text_or_null(m->name), "command", text_or_null(m->command), "class", m->class,
-		"weight", m->weight, "state", m->state, "gpu", needs, "wait_ms",
+		"pid", m->pid, "uid", (int)m->uid, "user", user, "id", output_text_or_null(m->id),
+		"name", output_text_or_null(m->name), "command", output_text_or_null(m->command),
+		"class", m->class, "weight", m->weight, "state", m->state, "gpu", needs, "wait_ms",
 		ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms), "waits_for",
 		other ? json_integer(other->pid) : json_null(), "unfit", unfit_json(&m->unfit),
 		"turns", (int)m->turns);
@@ -389,7 +358,7 @@ int cmd_turns(int argc, char **argv)
 	if (code >= 0)
 		return code;
 	if (optind < argc)
-		return turns_order(argc, argv, json);
+		return cmd_turns_order(argc, argv, json);
 	err = cudawd_ask("list", CUDAWD_MS, take_line, &list, where);
 	code = err ? cudawd_explain(err, where) : print_all(&list, json);
 	free(list.members);

@@ -5,7 +5,6 @@
 #include "common/nvml.h"
 #include "common/protocol.h"
 #include "common/text.h"
-#include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
 #include "tools/process/cudawd.h"
 
@@ -104,7 +103,7 @@ static int give(const char *order, const char *request, bool json)
 	return code;
 }
 
-int turns_order(int argc, char **argv, bool json)
+int cmd_turns_order(int argc, char **argv, bool json)
 {
 	const char *order = argv[optind];
 	char request[PROTOCOL_LINE];

@@ -5,6 +5,6 @@
 #include <stdbool.h>
 
 /* The order that begins at argv[optind]. Returns an exit code. */
-int turns_order(int argc, char **argv, bool json);
+int cmd_turns_order(int argc, char **argv, bool json);
 
 #endif

@@ -3,7 +3,6 @@
 #include "tools/command/tools.h"
 
 #include "common/protocol.h"
-#include "tools/command/cudawd_errors.h"
 #include "tools/command/output.h"
 #include "tools/process/cudawd.h"
 

@@ -6,6 +6,7 @@
 #include "common/protocol.h"
 #include "common/rundir.h"
 #include "common/settings.h"
+#include "tools/report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -135,6 +136,42 @@ const char *cudawd_starter(void)
 				     : "root starts it: 'cudawd --socket " DAEMON_NODE "'";
 }
 
+/* @reason may be empty. */
+static void say_missing(char text[CUDAWD_WHY], const char *where, const char *reason)
+{
+	snprintf(text, CUDAWD_WHY, "%s: no cudawd answers%s%s%s; %s", where, *reason ? " (" : "",
+		 reason, *reason ? ")" : "", cudawd_starter());
+}
+
+int cudawd_explain(int err, const char *where)
+{
+	char missing[CUDAWD_WHY];
+
+	switch (-err) {
+	case ECONNREFUSED:
+		say_missing(missing, where, "");
+		complain("%s", missing);
+		return EXIT_FAILED;
+	case ETIMEDOUT:
+		complain("%s: no answer", where);
+		return EXIT_TIMEOUT;
+	case EACCES:
+		complain("%s: it belongs to another user", where);
+		return EXIT_DENIED;
+	case EBUSY:
+		complain("%s: you or others have too many connections to this cudawd; try later",
+			 where);
+		return EXIT_FAILED;
+	case EPROTO:
+	case ENOENT:
+		complain("%s: this cudawd is of another version than this command", where);
+		return EXIT_FAILED;
+	default:
+		complain("%s: %s", where, strerror(-err));
+		return EXIT_FAILED;
+	}
+}
+
 bool cudawd_is_missing(char why[CUDAWD_WHY])
 {
 	const char *which = conf_file_daemon(), *reason;
@@ -149,8 +186,7 @@ bool cudawd_is_missing(char why[CUDAWD_WHY])
 		return false;
 	}
 	say_where(which, where);
-	snprintf(why, CUDAWD_WHY, "%s: no cudawd answers (%s); %s", where, reason,
-		 cudawd_starter());
+	say_missing(why, where, reason);
 	return true;
 }
 

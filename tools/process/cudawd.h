@@ -25,6 +25,9 @@ typedef int (*cudawd_line)(void *arg, char *line);
 int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX]);
 
+/* Print why cudawd_ask() failed with @err, at the socket @where. Returns the exit code. */
+int cudawd_explain(int err, const char *where);
+
 /*
  * Tell the user's own daemon that the program of this process may become a member, and start the
  * daemon if none answers. Returns 0, or a negative errno with *@why set.
