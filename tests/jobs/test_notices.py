@@ -86,6 +86,7 @@ def a_turn():
     told(first, rf"{behind}; 'cudaw ps' shows more")
     equal(members()[first.pid]["state"], "waits", "its state in cudaw turns")
     says(first, "turn", range(MIB, 2 * SIZE_MIB * MIB), behind)
+    second.wait_steps(1)    # one that a signal ends while it allocates fails
     check("every word right" in second.finish(), "the other job did not verify its memory")
     told(first, rf"{behind}; 'cudaw ps' shows more", rf"goes on, after ({LASTED})")
     row = first.status()
