@@ -664,6 +664,7 @@ check-unstable:
 
 INSTALLED = $(DESTDIR)$(PREFIX)
 PAGES    := $(wildcard docs/*.md docs/*.svg)
+INNER    := $(wildcard docs/internals/*.md)
 
 # The shell would split the one, and LD_PRELOAD the other.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
@@ -679,14 +680,16 @@ install: all
 	install -m 755 $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
-	install -d $(INSTALLED)/share/doc/cudaw
+	install -d $(INSTALLED)/share/doc/cudaw/internals
 	install -m 644 $(PAGES) $(INSTALLED)/share/doc/cudaw/
+	install -m 644 $(INNER) $(INSTALLED)/share/doc/cudaw/internals/
 
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:
 	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/bin/cudawd $(INSTALLED)/share/man/man1/cudaw.1
 	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES))
-	rm -f $(PAGES:docs/%=$(INSTALLED)/share/doc/cudaw/%)
+	rm -f $(patsubst docs/%,$(INSTALLED)/share/doc/cudaw/%,$(PAGES) $(INNER))
+	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals
 	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
 	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
 

@@ -33,10 +33,10 @@
  * the engine, one for each piece, so that it can be on the GPU in part.
  *
  * Locking: one mutex for each device serialises alloc, free and the calls that map or unmap its
- * memory, and is held across driver calls (docs/architecture.md, "Locks across driver calls"); another
- * guards the addresses for a moment. vmem_lookup() and
- * vmem_contains() take no lock: region objects are never returned to the system, and the record of
- * a live allocation does not change until it is freed. Only while there are retired allocations,
+ * memory, and is held across driver calls (docs/internals/threads.md, "Locks across driver calls");
+ * another guards the addresses for a moment. vmem_lookup() and vmem_contains() take no lock: region
+ * objects are never returned to the system, and the record of a live allocation does not change
+ * until it is freed. Only while there are retired allocations,
  * vmem_lookup() takes the lock of retired.h.
  *
  * vmem never synchronises the GPU (the caller of vmem_free() has), prints nothing in a call that

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The pages in docs/, README and CONTRIBUTING: links lead to something, and the files that they name are there."""
+"""
+The pages in docs/, README and CONTRIBUTING: links lead to something, and the files that they name are there. Of
+docs/architecture.md and docs/internals/, which are for people who change cudaw, the directories as well.
+"""
 import glob
 import os
 import re
@@ -11,14 +14,21 @@ from clilib import equal, main
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-NAMED = re.compile(r"`([\w./-]+/|[\w./-]+\.(?:c|h|py|calls|md|txt|svg))`")
+NAMED = re.compile(r"`([\w./-]+/|[\w./-]+\.(?:c|h|py|calls|words|md|txt|svg))`")
+NAMED_IN_MAPS = re.compile(r"`([\w./-]*/[\w./-]*|[\w./-]+\.(?:c|h|py|calls|words|md|txt|svg))`")
 # The toolkit's, and those that the reader of CONTRIBUTING's example makes.
 ELSEWHERE = {"cuda.h", "tests/programs/flush.c", "tests/jobs/test_flush.py", "test_flush.py"}
+# The system's, what the build makes, and what is in a snapshot.
+OUTSIDE = ("/", "build/", "DIR/")
+
+
+def is_map(page):
+    return page == "docs/architecture.md" or page.startswith("docs/internals/")
 
 
 def pages():
     """{name: text}"""
-    names = ["README.md", "CONTRIBUTING.md"] + glob.glob("docs/*.md", root_dir=REPOSITORY)
+    names = ["README.md", "CONTRIBUTING.md"] + glob.glob("docs/**/*.md", root_dir=REPOSITORY, recursive=True)
     texts = {}
     for name in names:
         with open(os.path.join(REPOSITORY, name), encoding="utf-8") as file:
@@ -47,21 +57,47 @@ def test_links_lead_to_something():
     equal(broken, [])
 
 
-def test_files_that_pages_name_are_there():
-    """By their path in the tree; a bare name, by any path."""
+def names_in_tree():
     names = set()
     for _, directories, files in os.walk(REPOSITORY):
         directories[:] = [d for d in directories if d not in ("build", ".git")]
         names.update(files)
-    missing = [f"{page}: {name}" for page, text in pages().items() for name in NAMED.findall(text)
-               if name not in ELSEWHERE and not name.startswith(("/", "build/"))
-               and not (name in names if "/" not in name else os.path.exists(os.path.join(REPOSITORY, name)))]
-    equal(missing, [])
+    return names
 
 
-def test_the_readme_names_every_page():
-    readme = pages()["README.md"]
-    equal([page for page in pages() if page.startswith("docs/") and page not in readme], [])
+def missing_files(page, text, names):
+    """What @text names and the tree lacks. A path is from the top of the tree; a bare name may be anywhere."""
+    named = (NAMED_IN_MAPS if is_map(page) else NAMED).findall(text)
+    return [name for name in named if name not in ELSEWHERE and not name.startswith(OUTSIDE)
+            and not (os.path.exists(os.path.join(REPOSITORY, name)) if "/" in name else name in names)]
+
+
+def test_files_that_pages_name_are_there():
+    names = names_in_tree()
+    equal([f"{page}: {name}" for page, text in pages().items() for name in missing_files(page, text, names)], [])
+
+
+def test_a_wrong_path_is_found():
+    names = names_in_tree()
+    for page in filter(is_map, pages()):
+        for wrong in ("vmem/attic.c", "attic.c", "attic.words", "checkpoint/attic", "attic/", "vmem/gate.h"):
+            equal(missing_files(page, f"| a change | `vmem/vmem.c`, `{wrong}` |", names), [wrong], page)
+    right = "`vmem/vmem.c` `gate.h` `vmem` `checkpoint/gate` `tests/cli/` `tests/mutants` `build/gen/calls.c`"
+    equal(missing_files("docs/internals/where.md", right, names), [])
+
+
+def test_every_page_is_named():
+    """By the README, or by the map if it is for people who change cudaw."""
+    texts = pages()
+    inner = [page for page in texts if page.startswith("docs/internals/")]
+    outer = [page for page in texts if page.startswith("docs/") and page not in inner]
+    equal([page for page in outer if page not in texts["README.md"]], [])
+    equal([page for page in inner if page.removeprefix("docs/") not in texts["docs/architecture.md"]], [])
+
+
+def test_the_map_is_short():
+    words = len(pages()["docs/architecture.md"].split())
+    assert words <= 1500, f"docs/architecture.md has {words} words"
 
 
 def test_the_changes_of_make_mutants_can_be_made():

@@ -27,8 +27,8 @@
  * so sees the calls of the CUDA runtime too, and cuInit() can still bind another function, when the
  * devices decide whether addresses are translated.
  *
- * docs/architecture.md lists the locks that are held across calls into the real driver, which never
- * calls back into this face.
+ * docs/internals/threads.md lists the locks that are held across calls into the real driver, which
+ * never calls back into this face.
  */
 #include "wrapper/real.h"
 

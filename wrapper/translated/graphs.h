@@ -22,8 +22,8 @@
  * refuses it from then on. The unload finds these graphs, while the kernel is still there.
  *
  * Locking: one mutex. It is held across driver calls at an unload and while a node is destroyed, so
- * that nothing is destroyed while it is read (docs/architecture.md, "Locks across driver calls").
- * Another thread may add or change nodes meanwhile [H200, driver 580.159]. A pause and a
+ * that nothing is destroyed while it is read (docs/internals/threads.md, "Locks across driver
+ * calls"). Another thread may add or change nodes meanwhile [H200, driver 580.159]. A pause and a
  * resume take no lock: the gate is closed, and no other thread is here.
  */
 #include <cuda.h>

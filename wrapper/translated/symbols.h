@@ -10,7 +10,7 @@
  * A word that a kernel or a copy has overwritten since is left as it is.
  *
  * Thread-safe, by one mutex. Only symbols_renew() holds it across driver calls, while the gate is
- * closed (docs/architecture.md, "Locks across driver calls").
+ * closed (docs/internals/threads.md, "Locks across driver calls").
  */
 #include <cuda.h>
 #include <stdbool.h>
