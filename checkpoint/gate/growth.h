@@ -3,8 +3,8 @@
 #define CUDAW_GROWTH_H
 /*
  * Allocations that wait for room: the driver has no memory for them, and others may give some
- * (control/turns.h). Their threads wait outside the gate, so that the process itself can be paused,
- * or give its memory away, meanwhile.
+ * (checkpoint/control/turn.h). Their threads wait outside the gate, so that the process itself can be
+ * paused, or give its memory away, meanwhile.
  *
  * A waiting thread may end, run a signal handler that allocates too, or leave by longjmp(). So what
  * it waits for is in a list of slots that are never freed, under a serial that is not used twice. A

@@ -12,7 +12,7 @@
  *	kernels.c	the kernels in files
  *	trace.c		summarise a trace (tracestat.c reads it)
  *	turns.c, yield.c, events.c	ask cudawd
- *	share_orders.c	give it orders: cudaw turns set, drain and undrain
+ *	turns_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
