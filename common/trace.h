@@ -20,7 +20,7 @@
 
 #include <stdint.h>
 
-#define TRACE_FORMAT 1 /* of the file; increased when `cudaw trace` must read it differently */
+#define TRACE_FORMAT 1 /* of the file; increased when a reader must read it differently */
 #define TRACE_NAME   2048
 
 struct trace_event {

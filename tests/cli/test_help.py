@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "trace", "snapshot", "restore",
+COMMANDS = ["run", "ps", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "snapshot", "restore",
             "inspect", "verify", "version"]
 
 
@@ -137,7 +137,6 @@ def test_usage_errors():
         (["verify", "a", ""], "expected a directory, found an empty word"),
         (["restore", ""], "expected a directory, found an empty word"),
         (["kernels", "a", ""], "expected a file, found an empty word"),
-        (["trace", ""], "expected a file, found an empty word"),
         (["snapshot", "--gpu-only", "x", ""], "expected a job or directory, found an empty word"),
         (["snapshot", "x"], "expected a job and a directory"),
         (["snapshot", "--stop", "--gpu-only", "x", "y"], "--stop with --gpu-only would end a job"),

@@ -14,7 +14,7 @@ from snapshotlib import write
 FIXTURES = os.path.join(os.path.dirname(__file__), "..", "kparams", "fixtures")
 COMMANDS = ["run", "ps", "pause", "resume", "trim", "turns", "yield",
             "events", "doctor", "snapshot", "restore", "inspect", "verify",
-            "kernels", "trace", "version"]
+            "kernels", "version"]
 FIGURES = ["pause_us 250125", "pause_bytes 8", "pause_phase copy 200500", "resume_us 9000",
            "resume_bytes 8", "resume_phase copy 5000"]
 
@@ -93,22 +93,6 @@ def test_snapshots():
 
 def test_kernels():
     check_documented("kernels", printed("kernels", os.path.join(FIXTURES, "small.ptx")))
-
-
-def test_trace():
-    def event(category, name, ts, **args):
-        return {"ph": "X", "cat": category, "args": args, "pid": 7, "tid": 7, "ts": ts, "dur": 1.0,
-                "name": name}
-
-    path = os.path.join(scratch(), "trace.json")
-    events = [{"ph": "M", "cat": "__metadata", "pid": 7, "tid": 7, "ts": 1.0, "name": "cudaw_trace",
-               "args": {"format": 1, "version": "0.1.0", "unix_ns": 123}},
-              event("launch", "_Z4axpyfPf", 2.0),
-              event("copy", "cuMemcpyHtoD_v2", 3.0, kind="HtoD", bytes=9),
-              event("alloc", "cuMemAlloc_v2", 4.0, ptr="0x1000 (#1+0)", bytes=9)]
-    with open(path, "w", encoding="ascii") as file:
-        file.write("[\n" + ",\n".join(map(json.dumps, events)) + "\n]")
-    check_documented("trace", printed("trace", path))
 
 
 def test_version():

@@ -5,14 +5,14 @@ import json
 import os
 import sys
 
-from gpulib import SCRATCH, Job, Skip, check, cudaw_ok, equal, main, proc_status
+from gpulib import SCRATCH, Job, Skip, check, equal, main, proc_status
 
 SHAPES = sys.argv[1:] == ["shapes"]
 BYTES = 1 << 20     # of the buffer of tests/programs/traced.c
 
 
 def trace_of(program, *args):
-    """Run it; its trace, without metadata, and the summary of that."""
+    """Run it; its trace, without metadata."""
     path = os.path.join(SCRATCH, f"{os.path.basename(program)}.json")
     job = Job(program, *args, env={"CUDAW_TRACE": path})
     job.result()
@@ -21,11 +21,8 @@ def trace_of(program, *args):
         events = json.load(file)
     equal(events[0]["name"], "cudaw_trace", "the first event")
     check(os.path.basename(program) in events[1]["args"]["name"], "no command line")
-    summary = json.loads(cudaw_ok("trace", "--json", path))
     os.unlink(path)
-    events = [event for event in events if event["ph"] == "X"]
-    equal(summary["events"], len(events), "the number of events in the summary")
-    return events, summary
+    return [event for event in events if event["ph"] == "X"]
 
 
 def brief(event):
@@ -39,7 +36,7 @@ def of(events, *categories):
 
 
 def sets_and_copies():
-    events, summary = trace_of("traced", "--shapes", int(SHAPES))
+    events = trace_of("traced", "--shapes", int(SHAPES))
     wanted = ["cuMemsetD8_v2  1000", "cuMemsetD16_v2  2000", f"cuMemsetD32Async  {BYTES}",
               "cuMemcpyDtoDAsync_v2 DtoD 4096", "cuMemcpy DtoH 2048", "cuMemcpy HtoD 512",
               f"cuMemcpyHtoDAsync_v2 HtoD {BYTES}"]
@@ -49,13 +46,10 @@ def sets_and_copies():
     copy = events[[brief(event) for event in events].index(wanted[3])]["args"]
     check(copy["dst"].endswith("+1024)") and copy["src"].endswith("+0)"),
           f"the ends of the copy are {copy['src']} and {copy['dst']}")
-    rows = {(row["name"], row["async"]): row["bytes"] for row in summary["calls"]["copy"]}
-    equal(rows, {("DtoD", True): 4096, ("DtoH", False): 3048 if SHAPES else 2048,
-                 ("HtoD", False): 512, ("HtoD", True): BYTES}, "the summary of the copies")
 
 
 def launches():
-    events, summary = trace_of("traced")
+    events = trace_of("traced")
     found = of(events, "launch")
     equal([event["name"] for event in found], ["increment"] * 5 + ["iota"], "the kernels")
     equal([event["args"]["call"] for event in found],
@@ -69,14 +63,12 @@ def launches():
     listed = [f"(#{number}+0)", "0x40000"]
     equal(offsets, [listed, listed, [f"(#{number}+256)", "0x3ffc0"], listed, listed, listed + ["0x9"]],
           "the parameters")
-    equal({row["name"]: row["calls"] for row in summary["calls"]["launch"]},
-          {"increment": 5, "iota": 1}, "the summary of the launches")
     equal([event["name"] for event in of(events, "graph")][-2:], ["cuGraphLaunch"] * 2,
           "the last events of graphs")
 
 
 def memory():
-    events, summary = trace_of("traced")
+    events = trace_of("traced")
     pitch = 512 * 100
     equal([brief(event) for event in of(events, "alloc")],
           [f"cuMemAlloc_v2  {BYTES}", f"cuMemAllocPitch_v2  {pitch}", f"cuMemAllocAsync  {4 << 20}"],
@@ -85,11 +77,6 @@ def memory():
           ["cuMemFreeAsync"] + ["cuMemFree_v2"] * 3, "the frees")
     equal([event["args"].get("error") for event in of(events, "free")], [None] * 3 + [1],
           "their errors")
-    equal((summary["memory"]["peak_bytes"], summary["memory"]["peak_count"],
-           summary["memory"]["end_bytes"]), (BYTES + pitch + (4 << 20), 3, 0), "the peak")
-    equal({row["call"]: row["bytes"] for row in summary["memory"]["peak"]},
-          {"cuMemAlloc_v2": BYTES, "cuMemAllocPitch_v2": pitch, "cuMemAllocAsync": 4 << 20},
-          "what was there at the peak")
 
 
 def pauses():
@@ -124,7 +111,7 @@ def every_kernel_has_a_name(program, *args):
     def case():
         if program.endswith("_rt") and os.environ.get("CUDAW_REAL_LIBCUDA"):
             raise Skip("the runtime needs a real driver")
-        events, _ = trace_of(program, *args)
+        events = trace_of(program, *args)
         names = {event["name"] for event in of(events, "launch")}
         check(names, "no launch was seen")
         check("unnamed kernel" not in names, f"the kernels are {names}")

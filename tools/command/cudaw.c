@@ -36,7 +36,6 @@ static const struct command {
 	{"inspect", cmd_inspect, help_inspect, "describe a snapshot and what it needs"},
 	{"verify", cmd_verify, help_verify, "check every byte of a snapshot"},
 	{"kernels", cmd_kernels, help_kernels, "list the kernels in files and their parameters"},
-	{"trace", cmd_trace, help_trace, "summarise a trace that a job has written"},
 	{"version", cmd_version, help_version, "print the version"},
 };
 

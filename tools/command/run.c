@@ -36,7 +36,7 @@ const char help_run[] =
 	"\n"
 	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
 	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
-	"                    for Perfetto, chrome://tracing and 'cudaw trace'. The job's first\n"
+	"                    for Perfetto and chrome://tracing. The job's first\n"
 	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
 	"      --turns       take turns on the GPU with the user's other jobs of that kind, if they\n"
 	"                    do not fit together. cudawd, which decides, is started if it does not\n"

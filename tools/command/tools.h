@@ -10,7 +10,6 @@
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
- *	trace.c		summarise a trace (tracestat.c reads it)
  *	turns.c, yield.c, events.c	ask cudawd
  *	turns_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
@@ -49,7 +48,6 @@ int cmd_resume(int argc, char **argv);
 int cmd_trim(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
-int cmd_trace(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
@@ -66,7 +64,6 @@ extern const char help_resume[];
 extern const char help_trim[];
 extern const char help_doctor[];
 extern const char help_kernels[];
-extern const char help_trace[];
 extern const char help_snapshot[];
 extern const char help_restore[];
 extern const char help_inspect[];
