@@ -30,20 +30,45 @@ const char *setting_text(enum setting_id id)
 	return value && *value ? value : NULL;
 }
 
-static bool check_word(const struct setting *setting, const char *value, char *why)
+static bool has_word(const struct setting *setting, const char *value, size_t len)
 {
+	for (int i = 0; setting->words[i]; i++)
+		if (strlen(setting->words[i]) == len && !memcmp(value, setting->words[i], len))
+			return true;
+	return false;
+}
+
+static bool is_right(const struct setting *setting, const char *value)
+{
+	bool right = true;
+
+	if (setting->kind == A_WORD)
+		return has_word(setting, value, strlen(value));
+	for (size_t len; right && *value; value += len + (value[len] == ',')) {
+		len = strcspn(value, ",");
+		right = has_word(setting, value, len);
+	}
+	return right;
+}
+
+static bool check_words(const struct setting *setting, const char *value, char *why)
+{
+	const char *first = setting->kind == A_LIST ? "expected some of " : "expected ";
 	size_t len = 0;
 
-	for (int i = 0; setting->words[i]; i++)
-		if (!strcmp(value, setting->words[i]))
-			return true;
+	if (is_right(setting, value))
+		return true;
 	for (int i = 0; setting->words[i]; i++) {
-		const char *lead = !i ? "expected " : setting->words[i + 1] ? ", " : " or ";
+		const char *lead = !i ? first : setting->words[i + 1] ? ", " : " or ";
 
 		len += snprintf(why + len, SETTING_WHY - len, "%s%s", lead, setting->words[i]);
 	}
-	snprintf(why + len, SETTING_WHY - len, "; %s is used",
-		 setting->instead ? setting->instead : "the default");
+	if (setting->kind == A_LIST)
+		snprintf(why + len, SETTING_WHY - len, ", separated by commas; %s",
+			 setting->instead);
+	else
+		snprintf(why + len, SETTING_WHY - len, "; %s is used",
+			 setting->instead ? setting->instead : "the default");
 	return false;
 }
 
@@ -69,8 +94,8 @@ bool setting_check(const struct setting *setting, const char *value, char *why)
 	const char *expected = NULL;
 	size_t size;
 
-	if (setting->kind == A_WORD)
-		return check_word(setting, value, why);
+	if (setting->kind == A_WORD || setting->kind == A_LIST)
+		return check_words(setting, value, why);
 	if (setting->kind == A_SIZE && !size_parse(value, &size))
 		expected = "a number of bytes, as 8G";
 	if (setting->kind == A_SOCKET && !is_socket(value))
@@ -102,6 +127,21 @@ const char *setting_word(enum setting_id id)
 	const char *value = setting_text(id);
 
 	return !value || is_usable(id, value) ? value : settings[id].instead;
+}
+
+bool setting_lists(enum setting_id id, const char *word)
+{
+	const char *value = setting_text(id);
+	bool found = false;
+
+	if (!value)
+		return false;
+	is_usable(id, value);
+	for (size_t len; !found && *value; value += len + (value[len] == ',')) {
+		len = strcspn(value, ",");
+		found = len == strlen(word) && !memcmp(value, word, len);
+	}
+	return found;
 }
 
 bool setting_enabled(enum setting_id id)

@@ -20,6 +20,7 @@
 
 enum setting_kind {
 	A_WORD,
+	A_LIST, /* some of the words, separated by commas */
 	A_SIZE, /* a number of bytes, with or without K, M, G or T */
 	A_SIGNAL,
 	A_DISK_DIRECTORY, /* exists, and its files are not memory */
@@ -36,112 +37,107 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 /*
  * X(id, name, kind, words, preset, instead, reader, text)
  *
- *	words	of A_WORD; else NO_WORDS
+ *	words	of A_WORD and A_LIST; else NO_WORDS
  *	preset	for people: the value of a setting that is not set
  *	instead	of a value that cannot be used: the word that is used, with NULL the preset; for
  *		other kinds, in words, what the job does; NULL for A_TEXT
  *	text	for people: what it does
  */
-#define SETTINGS_MAP(X)                                                                              \
-	X(RELEASE, "CUDAW_RELEASE", A_WORD, WORDS("all", "memory"), "all", "all", READ_BY_JOBS,      \
-	  "What a pause releases. all: the whole GPU. memory: the context (0.5 GiB) stays on the "   \
-	  "GPU, and pause and resume are faster.")                                                   \
-	X(SIGNAL_PAUSE, "CUDAW_SIGNAL_PAUSE", A_SIGNAL, NO_WORDS, "USR1", "USR1 is used",            \
-	  READ_BY_JOBS,                                                                              \
-	  "The signal that pauses the job: a name, a number, or none for no signal. If it is "       \
-	  "given, a handler of the program is called as well. Without it, USR1 is the program's "    \
-	  "alone while it has a handler for it.")                                                    \
-	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",          \
-	  READ_BY_JOBS, "The signal that resumes the job: likewise.")                                \
-	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                 \
-	  "the default is used", READ_BY_JOBS,                                                       \
-	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "      \
-	  "next pause: a number with K, M, G or T, as 8G. By default a quarter of the machine's "    \
-	  "memory or of the control group's limit. 0 keeps no host memory at all.")                  \
-	X(PREPARE, "CUDAW_PREPARE", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                 \
-	  "1: make host memory for the next pause ready while the job runs, as its GPU memory "      \
-	  "grows; with CUDAW_RELEASE=memory, pinned.")                                               \
-	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DISK_DIRECTORY, NO_WORDS, "none",                          \
-	  "nothing is written there", READ_BY_JOBS,                                                  \
-	  "A directory on disk for the memory of a paused job that host memory does not hold. "      \
-	  "The file there has no name, and is gone when the job is. A directory whose files are "    \
-	  "memory (tmpfs, ramfs, zram) is not used.")                                                \
-	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                   \
-	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "   \
-	  "only if they are the same.")                                                              \
-	X(SNAPSHOT_DIR, "CUDAW_SNAPSHOT_DIR", A_NEW_DIRECTORY, NO_WORDS, "none",                     \
-	  "no snapshot is written", READ_BY_JOBS,                                                    \
-	  "An absolute path of a directory, as cudaw snapshot takes it. A pause by signal writes "   \
-	  "the job's GPU memory there, as a snapshot, and gives the host memory back; the resume "   \
-	  "reads it.")                                                                               \
-	X(SNAPSHOT_COMPRESS, "CUDAW_SNAPSHOT_COMPRESS", A_WORD, WORDS("none", "lz4", "zstd"),        \
-	  "none", "none", READ_BY_JOBS,                                                              \
-	  "How snapshots in CUDAW_SNAPSHOT_DIR are compressed, as by --compress of cudaw snapshot.") \
-	X(ADDRESSING, "CUDAW_ADDRESSING", A_WORD, WORDS("mapped", "translated", "native"),           \
-	  "mapped", NULL, READ_BY_JOBS,                                                              \
-	  "mapped: the GPU maps memory at addresses that stay. translated: cudaw puts the real "     \
-	  "addresses into every call and into graphs; the default if a visible device has no "       \
-	  "virtual memory management. native: the program's memory is left to the driver, for "      \
-	  "programs that share it by legacy IPC with processes that do not run under cudaw.")        \
-	X(MULTICAST, "CUDAW_MULTICAST", A_WORD, WORDS("off", "driver"), "off", "off",                \
-	  READ_BY_JOBS,                                                                              \
-	  "driver: programs see that the GPU has multicast objects (NVLS). No pause can carry "      \
-	  "them. off: NCCL and others take their next best way.")                                    \
-	X(FABRIC, "CUDAW_FABRIC", A_WORD, WORDS("off", "driver"), "off", "off", READ_BY_JOBS,        \
-	  "driver: programs see that the GPU shares memory by fabric handles, across machines. No "  \
-	  "pause can carry that.")                                                                   \
-	X(EXPORT, "CUDAW_EXPORT", A_WORD, WORDS("ticket", "driver"), "ticket", "ticket",             \
-	  READ_BY_JOBS,                                                                              \
-	  "driver: a program that exports memory (cuMemExportToShareableHandle) gets the driver's "  \
-	  "descriptor, which programs and APIs that do not run under cudaw can import. ticket: it "  \
-	  "gets a descriptor that only processes under cudaw can import.")                           \
-	X(MANAGED, "CUDAW_MANAGED", A_WORD, WORDS("driver", "host"), "driver", "driver",             \
-	  READ_BY_JOBS,                                                                              \
-	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "      \
-	  "reads and writes over the bus. So the job can be paused with CUDAW_RELEASE=all. "         \
-	  "driver: the driver moves managed memory between the host and the GPU.")                   \
-	X(RANK_KERNELS, "CUDAW_RANK_KERNELS", A_TEXT, NO_WORDS, "none", NULL, READ_BY_JOBS,          \
-	  "Parts of the names of kernels that wait for kernels of other processes of the job, "      \
-	  "separated by commas. Those of NCCL and other well-known libraries are known. With them "  \
-	  "the processes come to rest faster.")                                                      \
-	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,   \
-	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "    \
-	  "and sets, and launches with a pointer into freed memory, fail with "                      \
-	  "CUDA_ERROR_ILLEGAL_ADDRESS. warn: none fails. strict: all fail, also launches with a "    \
-	  "pointer past the end of an allocation, which the kernel may never follow.")               \
-	X(TRACE, "CUDAW_TRACE", A_NEW_FILE, NO_WORDS, "none", "the program runs without a trace",    \
-	  READ_BY_JOBS,                                                                              \
-	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "   \
-	  "exists is not touched; FILE.PID is written instead.")                                     \
-	X(TURNS, "CUDAW_TURNS", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,              \
-	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, " \
-	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "  \
-	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                   \
-	X(TURNS_CLASS, "CUDAW_TURNS_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",          \
-	  "batch", READ_BY_JOBS,                                                                     \
-	  "With CUDAW_TURNS: jobs of the class interactive come before those of batch.")             \
-	X(TURNS_WEIGHT, "CUDAW_TURNS_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,    \
-	  "With CUDAW_TURNS: a whole number from 1 to 100. Among jobs of a class one of weight 2 "   \
-	  "gets the GPU for twice as long as one of weight 1.")                                      \
-	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,         \
-	  READ_BY_JOBS, "The path of the real libcudart.so.")                                        \
-	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",       \
-	  READ_BY_JOBS, "How much cudaw logs.")                                                      \
-	X(NOTICES, "CUDAW_NOTICES", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                 \
-	  "0: no lines on standard error that say that the job waits, is paused, or goes on.")       \
-	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",          \
-	  READ_BY_JOBS, "The file to log to.")                                                       \
-	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,               \
-	  "The CRIU program for snapshots.")                                                         \
-	X(REAL_LIBCUDA, "CUDAW_REAL_LIBCUDA", A_TEXT, NO_WORDS, "found by search", NULL,             \
-	  READ_BY_BOTH, "The path of the NVIDIA driver's libcuda.so.1.")                             \
-	X(RUNTIME_DIR, "CUDAW_RUNTIME_DIR", A_TEXT, NO_WORDS, "/tmp/cudaw-UID", NULL,                \
-	  READ_BY_BOTH,                                                                              \
-	  "The directory of the control sockets, an absolute path. It belongs to the user and has "  \
-	  "mode 0700.")                                                                              \
-	X(JOB, "CUDAW_JOB", A_TEXT, NO_WORDS, "made from the PID", NULL, SET_BY_RUN,                 \
-	  "The job's id: six hexadecimal digits, the same in all its processes.")                    \
-	X(NAME, "CUDAW_NAME", A_TEXT, NO_WORDS, "none", NULL, SET_BY_RUN,                            \
+#define SETTINGS_MAP(X)                                                                                       \
+	X(RELEASE, "CUDAW_RELEASE", A_WORD, WORDS("all", "memory"), "all", "all", READ_BY_JOBS,               \
+	  "What a pause releases. all: the whole GPU. memory: the context (0.5 GiB) stays on the "            \
+	  "GPU, and pause and resume are faster.")                                                            \
+	X(SIGNAL_PAUSE, "CUDAW_SIGNAL_PAUSE", A_SIGNAL, NO_WORDS, "USR1", "USR1 is used",                     \
+	  READ_BY_JOBS,                                                                                       \
+	  "The signal that pauses the job: a name, a number, or none for no signal. If it is "                \
+	  "given, a handler of the program is called as well. Without it, USR1 is the program's "             \
+	  "alone while it has a handler for it.")                                                             \
+	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",                   \
+	  READ_BY_JOBS, "The signal that resumes the job: likewise.")                                         \
+	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                          \
+	  "the default is used", READ_BY_JOBS,                                                                \
+	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "               \
+	  "next pause: a number with K, M, G or T, as 8G. By default a quarter of the machine's "             \
+	  "memory or of the control group's limit. 0 keeps no host memory at all.")                           \
+	X(PREPARE, "CUDAW_PREPARE", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                          \
+	  "1: make host memory for the next pause ready while the job runs, as its GPU memory "               \
+	  "grows; with CUDAW_RELEASE=memory, pinned.")                                                        \
+	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DISK_DIRECTORY, NO_WORDS, "none",                                   \
+	  "nothing is written there", READ_BY_JOBS,                                                           \
+	  "A directory on disk for the memory of a paused job that host memory does not hold. "               \
+	  "The file there has no name, and is gone when the job is. A directory whose files are "             \
+	  "memory (tmpfs, ramfs, zram) is not used.")                                                         \
+	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                            \
+	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "            \
+	  "only if they are the same.")                                                                       \
+	X(SNAPSHOT_DIR, "CUDAW_SNAPSHOT_DIR", A_NEW_DIRECTORY, NO_WORDS, "none",                              \
+	  "no snapshot is written", READ_BY_JOBS,                                                             \
+	  "An absolute path of a directory, as cudaw snapshot takes it. A pause by signal writes "            \
+	  "the job's GPU memory there, as a snapshot, and gives the host memory back; the resume "            \
+	  "reads it.")                                                                                        \
+	X(SNAPSHOT_COMPRESS, "CUDAW_SNAPSHOT_COMPRESS", A_WORD, WORDS("none", "lz4", "zstd"),                 \
+	  "none", "none", READ_BY_JOBS,                                                                       \
+	  "How snapshots in CUDAW_SNAPSHOT_DIR are compressed, as by --compress of cudaw snapshot.")          \
+	X(ADDRESSING, "CUDAW_ADDRESSING", A_WORD, WORDS("mapped", "translated"), "mapped", NULL,              \
+	  READ_BY_JOBS,                                                                                       \
+	  "mapped: the GPU maps memory at addresses that stay. translated: cudaw puts the real "              \
+	  "addresses into every call and into graphs; the default if a visible device has no "                \
+	  "virtual memory management.")                                                                       \
+	X(TO_DRIVER, "CUDAW_TO_DRIVER", A_LIST, WORDS("memory", "multicast", "fabric", "exports"),            \
+	  "nothing", "the words that are known count", READ_BY_JOBS,                                          \
+	  "What is left to the driver, separated by commas. memory: all memory of the program, for programs " \
+	  "that share it by legacy IPC with processes that do not run under cudaw. multicast: programs see "  \
+	  "that the GPU has multicast objects (NVLS). fabric: they see that it shares memory by fabric "      \
+	  "handles, across machines. No pause can carry these two; without them NCCL and others take their "  \
+	  "next best way. exports: a program that exports memory (cuMemExportToShareableHandle) gets the "    \
+	  "driver's descriptor, which programs and APIs that do not run under cudaw can import.")             \
+	X(MANAGED, "CUDAW_MANAGED", A_WORD, WORDS("driver", "host"), "driver", "driver",                      \
+	  READ_BY_JOBS,                                                                                       \
+	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "               \
+	  "reads and writes over the bus. So the job can be paused with CUDAW_RELEASE=all. "                  \
+	  "driver: the driver moves managed memory between the host and the GPU.")                            \
+	X(RANK_KERNELS, "CUDAW_RANK_KERNELS", A_TEXT, NO_WORDS, "none", NULL, READ_BY_JOBS,                   \
+	  "Parts of the names of kernels that wait for kernels of other processes of the job, "               \
+	  "separated by commas. Those of NCCL and other well-known libraries are known. With them "           \
+	  "the processes come to rest faster.")                                                               \
+	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,            \
+	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "             \
+	  "and sets, and launches with a pointer into freed memory, fail with "                               \
+	  "CUDA_ERROR_ILLEGAL_ADDRESS. warn: none fails. strict: all fail, also launches with a "             \
+	  "pointer past the end of an allocation, which the kernel may never follow.")                        \
+	X(TRACE, "CUDAW_TRACE", A_NEW_FILE, NO_WORDS, "none", "the program runs without a trace",             \
+	  READ_BY_JOBS,                                                                                       \
+	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "            \
+	  "exists is not touched; FILE.PID is written instead.")                                              \
+	X(TURNS, "CUDAW_TURNS", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,                       \
+	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, "          \
+	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "           \
+	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                            \
+	X(TURNS_CLASS, "CUDAW_TURNS_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",                   \
+	  "batch", READ_BY_JOBS,                                                                              \
+	  "With CUDAW_TURNS: jobs of the class interactive come before those of batch.")                      \
+	X(TURNS_WEIGHT, "CUDAW_TURNS_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,             \
+	  "With CUDAW_TURNS: a whole number from 1 to 100. Among jobs of a class one of weight 2 "            \
+	  "gets the GPU for twice as long as one of weight 1.")                                               \
+	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,                  \
+	  READ_BY_JOBS, "The path of the real libcudart.so.")                                                 \
+	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",                \
+	  READ_BY_JOBS, "How much cudaw logs.")                                                               \
+	X(NOTICES, "CUDAW_NOTICES", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                          \
+	  "0: no lines on standard error that say that the job waits, is paused, or goes on.")                \
+	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",                   \
+	  READ_BY_JOBS, "The file to log to.")                                                                \
+	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,                        \
+	  "The CRIU program for snapshots.")                                                                  \
+	X(REAL_LIBCUDA, "CUDAW_REAL_LIBCUDA", A_TEXT, NO_WORDS, "found by search", NULL,                      \
+	  READ_BY_BOTH, "The path of the NVIDIA driver's libcuda.so.1.")                                      \
+	X(RUNTIME_DIR, "CUDAW_RUNTIME_DIR", A_TEXT, NO_WORDS, "/tmp/cudaw-UID", NULL,                         \
+	  READ_BY_BOTH,                                                                                       \
+	  "The directory of the control sockets, an absolute path. It belongs to the user and has "           \
+	  "mode 0700.")                                                                                       \
+	X(JOB, "CUDAW_JOB", A_TEXT, NO_WORDS, "made from the PID", NULL, SET_BY_RUN,                          \
+	  "The job's id: six hexadecimal digits, the same in all its processes.")                             \
+	X(NAME, "CUDAW_NAME", A_TEXT, NO_WORDS, "none", NULL, SET_BY_RUN,                                     \
 	  "The job's name, as cudaw run --name sets it.")
 
 #define SETTING_ID(id, ...) SETTING_##id,
@@ -174,6 +170,9 @@ const char *setting_text(enum setting_id id);
  */
 const char *setting_word(enum setting_id id);
 
+/* Whether @word is in the value of an A_LIST. */
+bool setting_lists(enum setting_id id, const char *word);
+
 /* True if an A_WORD with "0" among its words has another one. */
 bool setting_enabled(enum setting_id id);
 
@@ -193,7 +192,7 @@ int setting_signal(enum setting_id id);
 bool setting_is_given(enum setting_id id);
 
 /*
- * Whether @value is one of @setting's words, a size, a socket, a weight or a signal, as its kind
+ * Whether @value is one of @setting's words, or a list of them, a size, a socket, a weight or a signal, as its kind
  * says; other kinds take any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
  */
 bool setting_check(const struct setting *setting, const char *value, char *why);

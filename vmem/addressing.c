@@ -14,16 +14,12 @@ static enum addressing asked;
 
 static void read_asked(void)
 {
-	static const char *const names[] = {
-		[ADDRESSING_MAPPED] = "mapped",
-		[ADDRESSING_TRANSLATED] = "translated",
-		[ADDRESSING_NATIVE] = "native",
-	};
 	const char *word = setting_word(SETTING_ADDRESSING);
 
-	for (int i = ADDRESSING_MAPPED; word && i <= ADDRESSING_NATIVE; i++)
-		if (!strcmp(word, names[i]))
-			asked = i;
+	if (setting_lists(SETTING_TO_DRIVER, "memory"))
+		asked = ADDRESSING_NATIVE;
+	else if (word)
+		asked = strcmp(word, "mapped") ? ADDRESSING_TRANSLATED : ADDRESSING_MAPPED;
 }
 
 enum addressing addressing_asked(void)

@@ -3,7 +3,7 @@
 #define CUDAW_ADDRESSING_H
 /*
  * addressing: how vmem's addresses are backed (vmem.h, translate.h), or whether vmem is off.
- * CUDAW_ADDRESSING decides; if it is not set, the abilities of the devices do.
+ * CUDAW_TO_DRIVER and CUDAW_ADDRESSING decide; if neither does, the abilities of the devices do.
  */
 #include "vmem/cuda_driver.h"
 
@@ -12,7 +12,7 @@
 
 enum addressing { ADDRESSING_ANY, ADDRESSING_MAPPED, ADDRESSING_TRANSLATED, ADDRESSING_NATIVE };
 
-/* The value of CUDAW_ADDRESSING at the first call. */
+/* What these variables said at the first call. */
 enum addressing addressing_asked(void);
 
 /*

@@ -324,7 +324,7 @@ static int check_imports(struct sharing_wait *w)
 		if (!gone && import.left) {
 			snprintf(w->text, sizeof(w->text),
 				 "memory of %s cannot be given back: others can reach it here "
-				 "(a dma-buf, a multicast object or CUDAW_EXPORT=driver)",
+				 "(a dma-buf, a multicast object or CUDAW_TO_DRIVER=exports)",
 				 describe_exporter(&import.name, who));
 			return -EPERM;
 		}

@@ -98,7 +98,9 @@ def test_wrong_settings_are_said_at_once():
     directory = scratch()
     for name, value, why in [
             ("RELEASE", "mem", "expected all or memory; all is used"),
-            ("ADDRESSING", "Mapped", "expected mapped, translated or native; the default is used"),
+            ("ADDRESSING", "Mapped", "expected mapped or translated; the default is used"),
+            ("TO_DRIVER", "memory,export", "expected some of memory, multicast, fabric or exports, separated by "
+             "commas; the words that are known count"),
             ("CHECK", "yes", "expected 0, 1, warn or strict; 1 is used"),
             ("VERIFY", "yes", "expected 0 or 1; 1 is used"),
             ("PREPARE", "2", "expected 0 or 1; 1 is used"),
@@ -121,7 +123,7 @@ def test_wrong_settings_are_said_at_once():
         result = cudaw("run", "true", env={f"CUDAW_{name}": value})
         equal((result.code, result.err), (0, f"cudaw: warning: CUDAW_{name}={value}: {why}\n"))
     for name, value in [("RELEASE", "memory"), ("RELEASE", ""), ("CHECK", "warn"), ("CHECK", "0"),
-                        ("ADDRESSING", "native"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
+                        ("ADDRESSING", "mapped"), ("TO_DRIVER", "memory,exports"), ("HOST_POOL", "8G"), ("HOST_POOL", "0"),
                         ("SPILL_DIR", directory), ("SNAPSHOT_DIR", f"{directory}/new/"),
                         ("TRACE", "trace"), ("TRACE", f"{directory}/trace"),
                         ("LOG_FILE", "/dev/null"), ("LOG_FILE", f"{directory}/log")]:

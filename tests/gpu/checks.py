@@ -109,11 +109,11 @@ def a_value_that_is_not_known():
 
 
 def native_memory_is_not_judged():
-    job = Job("wrong", "launch-freed", env={"CUDAW_CHECK": "1", "CUDAW_ADDRESSING": "native"})
+    job = Job("wrong", "launch-freed", env={"CUDAW_CHECK": "1", "CUDAW_TO_DRIVER": "memory"})
     equal(job.result().splitlines(), ["CUDA_SUCCESS", "as before"], "the result")
     said = [line for line in job.stderr().splitlines() if line.startswith("cudaw[")]
     equal(len(said), 1, f"the number of lines in {said}")
-    check("CUDAW_CHECK=1: nothing is checked with CUDAW_ADDRESSING=native" in said[0],
+    check("CUDAW_CHECK=1: nothing is checked with CUDAW_TO_DRIVER=memory" in said[0],
           f"cudaw says '{said[0]}'")
 
 

@@ -29,27 +29,27 @@ native = {}         # what a native run of the kind printed
 UNSUPPORTED = 6     # the exit code of cudaw pause
 
 
-def environment(kind, release, export="driver"):
+def environment(kind, release, exports="exports"):
     """Legacy IPC takes the driver's own allocations, and no pause its descriptors."""
-    return {"CUDAW_RELEASE": release, "CUDAW_EXPORT": export,
-            "CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped"}
+    return {"CUDAW_RELEASE": release,
+            "CUDAW_TO_DRIVER": ",".join(filter(None, ("memory" if kind.startswith("ipc") else "", exports)))}
 
 
 def arguments(kind):
     return "--kind", kind, "--steps", STEPS, "--step-ms", STEP_MS
 
 
-def carried(kind, release, export="driver"):
+def carried(kind, release, exports="exports"):
     def case():
         undisturbed = None if kind in native else Job("memory_kinds", *arguments(kind), mode="native")
-        job = Job("memory_kinds", *arguments(kind), env=environment(kind, release, export))
+        job = Job("memory_kinds", *arguments(kind), env=environment(kind, release, exports))
         rows = pause_at_random(job, 3, STEPS, STILL)
         check(all(rows), "the job ended before its last resume was done")
         check("stays on the GPU" not in job.said, f"the driver did not take it: {job.said}")
         if undisturbed:
             native[kind] = undisturbed.result()
         same_lines(job.result(), native[kind], "after 3 pauses")
-    return f"{kind}, {release}" + (", of the driver" if kind == "vmm_host" and export == "driver" else ""), case
+    return f"{kind}, {release}" + (", of the driver" if kind == "vmm_host" and exports else ""), case
 
 
 def refused(kind):
@@ -71,6 +71,6 @@ def refused(kind):
     return f"{kind} is refused", case
 
 
-main(*[carried(kind, release, "ticket" if kind == "vmm_host" else "driver")
+main(*[carried(kind, release, "" if kind == "vmm_host" else "exports")
        for kind in KINDS for release in ("all", "memory")],
      *[carried(kind, "memory") for kind in LEFT], *[refused(kind) for kind in REFUSED])

@@ -203,7 +203,7 @@ def host_memory_that_its_exporter_freed_is_carried():
 
 
 def host_memory_of_the_driver_is_refused_by_name():
-    job = started("--host", 1, env={"CUDAW_EXPORT": "driver"})
+    job = started("--host", 1, env={"CUDAW_TO_DRIVER": "exports"})
     done = cudaw("pause", "--release", "all", "sharing")
     equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
     check(f"{OBJECTS} allocations of host memory (cuMemCreate)" in done.stderr, f"cudaw pause says {done.stderr!r}")
@@ -213,7 +213,7 @@ def host_memory_of_the_driver_is_refused_by_name():
 
 
 def descriptors_of_the_driver_are_refused_by_name():
-    job = started(env={"CUDAW_EXPORT": "driver"})
+    job = started(env={"CUDAW_TO_DRIVER": "exports"})
     done = cudaw("pause", "--release", "all", "sharing")
     equal(done.returncode, UNSUPPORTED, "the exit code of cudaw pause")
     check(f"{OBJECTS} allocations exported (cuMemExportToShareableHandle)" in done.stderr,

@@ -32,8 +32,9 @@ def hidden_from_a_program():
 
 
 def shown_if_the_user_asks():
-    equal(seen(CUDAW, "run", "--", CUDAW_MULTICAST="driver"), ["1", "0", "1"], "multicast shown")
-    equal(seen(CUDAW, "run", "--", CUDAW_FABRIC="driver"), ["0", "1", "1"], "fabric shown")
+    equal(seen(CUDAW, "run", "--", CUDAW_TO_DRIVER="multicast"), ["1", "0", "1"], "multicast shown")
+    equal(seen(CUDAW, "run", "--", CUDAW_TO_DRIVER="fabric"), ["0", "1", "1"], "fabric shown")
+    equal(seen(CUDAW, "run", "--", CUDAW_TO_DRIVER="exports,fabric,multicast"), ["1", "1", "1"], "both shown")
 
 
 main(unsanitized(hidden_from_a_program), unsanitized(shown_if_the_user_asks))

@@ -154,11 +154,12 @@ def left_to_driver(job):
     return job.status()["left_to_driver"]
 
 
-def native_addressing():
-    for value, expected in (("native", []), ("mapped", []), ("nativ", ["nativ: expected mapped"])):
-        job = Job("hold", env={"CUDAW_ADDRESSING": value})
+def memory_that_is_left_to_the_driver():
+    for value, expected in (("memory", []), ("exports,memory", []), ("exports", []),
+                            ("memori", ["memori: expected some of memory, multicast, fabric or exports"])):
+        job = Job("hold", env={"CUDAW_TO_DRIVER": value})
         job.wait_line("holding")
-        equal(left_to_driver(job) > 0, value == "native", f"memory is left to the driver with {value}")
+        equal(left_to_driver(job) > 0, "memory" in value, f"memory is left to the driver with {value}")
         paused_and_resumed(job)
         job.tell()
         check("every byte right" in job.result(), "the job did not verify its memory")
@@ -195,7 +196,7 @@ def nothing_leaks():
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, each_device_is_given_back, while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
-     each_thread_has_a_stream_of_its_own, native_addressing, a_release_that_fails_is_not_counted,
+     each_thread_has_a_stream_of_its_own, memory_that_is_left_to_the_driver, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,

@@ -20,8 +20,7 @@ COUNTED = {
 def counted(kind):
     def case():
         job = Job("memory_kinds", "--kind", kind, "--steps", 1000000, "--step-ms", 20,
-                  env={"CUDAW_ADDRESSING": "native" if kind.startswith("ipc") else "mapped",
-                       "CUDAW_EXPORT": "driver"})
+                  env={"CUDAW_TO_DRIVER": "memory,exports" if kind.startswith("ipc") else "exports"})
         job.wait_steps(3)
         # In the midst of a step there may be more.
         job.until(lambda: job.status()["left_to_driver"] == COUNTED[kind], 5,

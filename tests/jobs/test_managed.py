@@ -71,7 +71,7 @@ def with_translated_addresses():
 
 
 def with_native_addresses_and_checks():
-    with_other_settings(CUDAW_ADDRESSING="native")
+    with_other_settings(CUDAW_TO_DRIVER="memory")
     with_other_settings(CUDAW_CHECK="strict")
 
 

@@ -39,7 +39,7 @@ def none_of_it_is_counted_as_the_drivers():
 def exported_objects_stay_with_the_driver():
     """Until the program frees them: then nothing of them is left."""
     job = Job("objects", "--exports", EXPORTED_STEPS, "--steps", 1000000, "--each-line", 1,
-              env={"CUDAW_EXPORT": "driver"})
+              env={"CUDAW_TO_DRIVER": "exports"})
     job.make_steps(EXPORTED_STEPS)
     equal(job.status()["left_to_driver"], 2 * (4 << 20), "the bytes that are left to the driver")
     done = cudaw("pause", job.pid)

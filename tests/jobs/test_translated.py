@@ -63,10 +63,11 @@ def functions_from_before_cuinit():
 
 
 def devices_that_can_map():
-    for value in ("", "mapped", "native"):
-        job = Job("early", "--steps", 100000000, "--step-ms", 2, env={"CUDAW_ADDRESSING": value})
+    for name, value, addressing in (("ADDRESSING", "", "mapped"), ("ADDRESSING", "mapped", "mapped"),
+                                    ("TO_DRIVER", "memory", "native")):
+        job = Job("early", "--steps", 100000000, "--step-ms", 2, env={f"CUDAW_{name}": value})
         job.wait_steps(3)
-        equal(job.status()["addressing"], value or "mapped", "the addressing")
+        equal(job.status()["addressing"], addressing, "the addressing")
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 

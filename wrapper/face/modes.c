@@ -17,7 +17,7 @@ static unsigned int read_check(void)
 	if (!word || !strcmp(word, "0"))
 		return 0;
 	if (addressing_asked() == ADDRESSING_NATIVE) {
-		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_ADDRESSING=native", word);
+		pr_err("CUDAW_CHECK=%s: nothing is checked with CUDAW_TO_DRIVER=memory", word);
 		return 0;
 	}
 	check_start(!strcmp(word, "warn")     ? CHECK_WARNS

@@ -8,23 +8,17 @@
 #include "wrapper/real.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 static bool hidden(CUdevice_attribute attribute)
 {
-	const char *word;
-
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-		word = setting_word(SETTING_MULTICAST);
-		break;
+		return !setting_lists(SETTING_TO_DRIVER, "multicast");
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-		word = setting_word(SETTING_FABRIC);
-		break;
+		return !setting_lists(SETTING_TO_DRIVER, "fabric");
 	default:
 		return false;
 	}
-	return !word || strcmp(word, "driver");
 }
 
 CUresult hook_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)

@@ -29,9 +29,9 @@
 #include "common/log.h"
 
 #define LOOK_MS 10 /* while the exporter of memory cannot give it */
-#define NATIVE                                                                 \
-	"this process runs with CUDAW_ADDRESSING=native or translated; start " \
-	"all processes of the job with CUDAW_EXPORT=driver"
+#define NATIVE                                                                          \
+	"this process runs with CUDAW_TO_DRIVER=memory or translated addresses; start " \
+	"all processes of the job with CUDAW_TO_DRIVER=exports"
 
 OBJECT_GONE(handles_release);
 
@@ -42,9 +42,7 @@ bool exports_carries(void)
 
 static bool exports_tickets(void)
 {
-	const char *word = setting_word(SETTING_EXPORT);
-
-	return !word || strcmp(word, "driver") != 0;
+	return !setting_lists(SETTING_TO_DRIVER, "exports");
 }
 
 CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,

@@ -324,8 +324,8 @@ static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, uns
 	pr_err("memory of another process cannot be opened: %s",
 	       error == -ENOTSUP ? "that process runs under another version of cudaw"
 	       : error           ? "the handle is damaged"
-				 : "this process runs with CUDAW_ADDRESSING=native or translated, "
-				   "and that one without; start both in the same way");
+		       : "this process runs with CUDAW_TO_DRIVER=memory or translated addresses, "
+			 "and that one without; start both in the same way");
 	return error ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 }
 

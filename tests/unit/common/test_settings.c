@@ -66,7 +66,7 @@ START_TEST(presets_are_usable)
 	for (int id = 0; id < SETTINGS; id++) {
 		const struct setting *s = &settings[id];
 
-		ck_assert_int_eq(s->kind == A_WORD, s->words[0] != NULL);
+		ck_assert_int_eq(s->kind == A_WORD || s->kind == A_LIST, s->words[0] != NULL);
 		ck_assert_int_eq(s->kind == A_TEXT || s->instead || s->kind == A_WORD, 1);
 		if (s->kind == A_WORD || s->kind == A_SIGNAL || s->kind == A_SOCKET ||
 		    s->kind == A_WEIGHT)
@@ -153,6 +153,7 @@ START_TEST(wrong_values_are_logged_once)
 
 	set(SETTING_RELEASE, "mem");
 	set(SETTING_ADDRESSING, "real");
+	set(SETTING_TO_DRIVER, "export,memory");
 	set(SETTING_CHECK, "yes");
 	set(SETTING_VERIFY, "yes");
 	set(SETTING_HOST_POOL, "8g");
@@ -163,6 +164,8 @@ START_TEST(wrong_values_are_logged_once)
 	for (int i = 0; i < 2; i++) {
 		ck_assert_str_eq(setting_word(SETTING_RELEASE), "all");
 		ck_assert_ptr_null(setting_word(SETTING_ADDRESSING));
+		ck_assert(setting_lists(SETTING_TO_DRIVER, "memory"));
+		ck_assert(!setting_lists(SETTING_TO_DRIVER, "exports"));
 		ck_assert_str_eq(setting_word(SETTING_CHECK), "1");
 		ck_assert_int_eq(setting_enabled(SETTING_VERIFY), true);
 		setting_size(SETTING_HOST_POOL, &size);
@@ -172,19 +175,22 @@ START_TEST(wrong_values_are_logged_once)
 		ck_assert_ptr_null(setting_socket(SETTING_TURNS));
 		ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 1);
 	}
-	check_log("CUDAW_RELEASE=mem: expected all or memory; all is used\n"
-		  "CUDAW_ADDRESSING=real: expected mapped, translated or native; "
-		  "the default is used\n"
-		  "CUDAW_CHECK=yes: expected 0, 1, warn or strict; 1 is used\n"
-		  "CUDAW_VERIFY=yes: expected 0 or 1; 1 is used\n"
-		  "CUDAW_HOST_POOL=8g: expected a number of bytes, as 8G; the default is used\n"
-		  "CUDAW_SIGNAL_PAUSE=SIGKILL: expected a signal's name, a number or none; "
-		  "USR1 is used\n"
-		  "CUDAW_SIGNAL_RESUME=: expected a signal's name, a number or none; "
-		  "USR2 is used\n"
-		  "CUDAW_TURNS=run/x.sock: expected off, user, node or an absolute path; "
-		  "off is used\n"
-		  "CUDAW_TURNS_WEIGHT=0: expected a whole number from 1 to 100; 1 is used\n");
+	check_log(
+		"CUDAW_RELEASE=mem: expected all or memory; all is used\n"
+		"CUDAW_ADDRESSING=real: expected mapped or translated; "
+		"the default is used\n"
+		"CUDAW_TO_DRIVER=export,memory: expected some of memory, multicast, fabric or exports, "
+		"separated by commas; the words that are known count\n"
+		"CUDAW_CHECK=yes: expected 0, 1, warn or strict; 1 is used\n"
+		"CUDAW_VERIFY=yes: expected 0 or 1; 1 is used\n"
+		"CUDAW_HOST_POOL=8g: expected a number of bytes, as 8G; the default is used\n"
+		"CUDAW_SIGNAL_PAUSE=SIGKILL: expected a signal's name, a number or none; "
+		"USR1 is used\n"
+		"CUDAW_SIGNAL_RESUME=: expected a signal's name, a number or none; "
+		"USR2 is used\n"
+		"CUDAW_TURNS=run/x.sock: expected off, user, node or an absolute path; "
+		"off is used\n"
+		"CUDAW_TURNS_WEIGHT=0: expected a whole number from 1 to 100; 1 is used\n");
 }
 END_TEST
 

@@ -10,9 +10,11 @@
 /* A program may change its environment: its addresses stay what they are. */
 START_TEST(what_is_asked_for_is_read_once)
 {
-	setenv("CUDAW_ADDRESSING", _i ? "native" : "nonsense", 1);
+	setenv("CUDAW_ADDRESSING", "nonsense", 1);
+	setenv("CUDAW_TO_DRIVER", _i ? "exports,memory" : "exports,memo", 1);
 	ck_assert_int_eq(addressing_asked(), _i ? ADDRESSING_NATIVE : ADDRESSING_ANY);
 	setenv("CUDAW_ADDRESSING", "mapped", 1);
+	unsetenv("CUDAW_TO_DRIVER");
 	ck_assert_int_eq(addressing_asked(), _i ? ADDRESSING_NATIVE : ADDRESSING_ANY);
 }
 END_TEST
