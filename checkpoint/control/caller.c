@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/caller.h"
+#include "common/pidfd.h"
 #include "common/rundir.h"
 
 #include <errno.h>
@@ -15,6 +16,9 @@ void caller_find(int fd, struct caller *caller)
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len);
 	caller->pid = peer.pid;
 	caller->start = peer.pid ? rundir_start_time(peer.pid) : 0;
+	/* Another process may have its PID by then. */
+	if (!pidfd_peer_runs(fd))
+		caller->start = 0;
 	caller->own_start = rundir_start_time(getpid());
 }
 
@@ -24,7 +28,7 @@ bool caller_is_gone(struct caller *caller)
 
 	if (!caller->pid)
 		return false;
-	/* Without a start time it ended before caller_find(), or /proc does not show it. */
+	/* Without a start time it ended before caller_find() was done, or /proc does not show it. */
 	if (kill(caller->pid, 0) < 0 && errno == ESRCH)
 		return true;
 	if (++caller->looks % CALLER_LOOKS)

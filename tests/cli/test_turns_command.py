@@ -12,7 +12,7 @@ import threading
 import time
 
 from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch
-from harness import PATIENCE, TESTS, check, until
+from harness import PATIENCE, TESTS, check, sleeping_as, until
 from json_docs import check_documented
 from proclib import descriptors
 from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
@@ -562,6 +562,30 @@ def test_peers_that_say_nothing():
     member.wait("welcome")
     for connection in silent:
         connection.close()
+
+
+def test_a_process_that_has_ended_is_not_another():
+    """It ends before the daemon lets it in, another process gets its PID, and a child has its connection."""
+    daemon = started()
+    daemon.process.send_signal(signal.SIGSTOP)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        connection = connect(daemon.path)
+        connection.sendall(f"turns 1\nname gone\nneed {UUID} {SIZE} {SIZE}\nstate running\njoined\n".encode())
+        child = subprocess.Popen(["sleep", "1000"], pass_fds=[connection.fileno()])
+        os.write(write, str(child.pid).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    child = int(os.read(read, 100))
+    try:
+        sleeping_as(pid)
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: [event["event"] for event in events()] == ["joined", "left"], 5, "it has left")
+        equal(rows()["members"], [])
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+        os.kill(child, signal.SIGKILL)
 
 
 def test_those_who_do_not_read_are_dropped():

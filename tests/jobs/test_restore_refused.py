@@ -3,11 +3,11 @@
 """cudaw restore of what is damaged, or does not fit here: refused, with nothing started."""
 import os
 import shutil
-import subprocess
 
 from restorelib import (allow_stand_in, directory, goes_on, need_criu, refused, restores,
                         stands_in, stopped, watched_criu)
 from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
+from harness import sleeping_as
 import snapshotlib
 
 
@@ -127,22 +127,6 @@ def the_same_process_id_is_needed():
     cudaw_ok("restore", path)
     check(f"the job's process needs the id {job.pid}, which 'counter' has now" in refused("restore", path), "it")
     job.finish()
-
-
-def sleeping_as(wanted):
-    """A process that has this id; only root can choose."""
-    for _ in range(100):
-        try:
-            with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:
-                file.write(str(wanted - 1))
-        except OSError as error:
-            raise Skip(f"ns_last_pid: {error}") from None
-        process = subprocess.Popen(["sleep", "1000"])
-        if process.pid == wanted:
-            return process
-        process.kill()
-        process.wait()
-    raise Skip(f"no process got the id {wanted}")
 
 
 def the_ids_of_its_threads_are_needed():

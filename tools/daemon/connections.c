@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/connections.h"
 #include "common/clock.h"
+#include "common/pidfd.h"
 #include "common/reused.h"
 #include "common/shortage.h"
 #include "tools/daemon/rules.h"
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "connections: "
@@ -191,8 +191,8 @@ static void take_in(int fd, double now)
 		return;
 	}
 	/* A child of the process may keep the connection open beyond its end. */
-	if (connection->pid > 0)
-		connection->pidfd = syscall(SYS_pidfd_open, connection->pid, 0);
+	connection->pidfd = pidfd_of_peer(fd, connection->pid);
+	connection->ended = connection->pidfd == -ESRCH;
 }
 
 static void let_in(double now)
@@ -295,7 +295,7 @@ void connections_handle(const struct pollfd *fds, int count, double now)
 
 	for (struct connection *connection = connections_next(NULL); connection && i < count;
 	     connection = connections_next(connection), i += 2)
-		handle(connection, fds[i].revents, fds[i + 1].revents & POLLIN);
+		handle(connection, fds[i].revents, connection->ended || fds[i + 1].revents & POLLIN);
 	for (struct connection *connection = connections_next(NULL); connection;
 	     connection = connections_next(connection))
 		if (is_done(connection) || is_silent(connection, now))
@@ -312,7 +312,7 @@ double connections_patience(double now)
 	     connection = connections_next(connection)) {
 		double left = connection->since_ms + CONNECTION_SILENT_MS + 1 - now;
 
-		if (is_done(connection))
+		if (is_done(connection) || connection->ended)
 			return 0;
 		if ((connection->kind == CONNECTION_NEW || connection->ending) &&
 		    (next < 0 || left < next))

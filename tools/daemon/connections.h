@@ -6,10 +6,11 @@
  * length of their lines, and what is kept for one that does not read. One that says nothing at first is
  * dropped after CONNECTION_SILENT_MS.
  *
- * Whoever connects is known by SO_PEERCRED. The daemon of a user takes this user and root. That of a
- * machine takes from each user but root as many jobs as its settings say (CONF_JOBS_PER_USER), and
- * beside them CONNECTION_COMMANDS connections. The last CONNECTIONS_KEPT places are for the daemon's user
- * and root: others are turned away, for which they have such a place for a moment.
+ * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/pidfd.h).
+ * The daemon of a user takes this user and root. That of a machine takes from each user but root as many
+ * jobs as its settings say (CONF_JOBS_PER_USER), and beside them CONNECTION_COMMANDS connections. The last
+ * CONNECTIONS_KEPT places are for the daemon's user and root: others are turned away, for which they have
+ * such a place for a moment.
  */
 #include "common/protocol.h"
 
@@ -37,7 +38,8 @@ enum connection_kind {
 struct connection {
 	bool used;
 	int fd;      /* -1: closed */
-	int pidfd;   /* -1: not known */
+	int pidfd;   /* negative: not known */
+	bool ended;  /* the process, before it was let in */
 	bool ending; /* to be closed when all is sent */
 	bool gone;
 	enum connection_kind kind;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
+#include "common/pidfd.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
 #include "tools/report/report.h"
@@ -66,7 +67,7 @@ static int identify(struct job *job, int fd)
 		job->uid = peer.uid ? peer.uid : job->directory->owner;
 		return 0;
 	}
-	if (!process_find(peer.pid, &process))
+	if (!process_find(peer.pid, &process) || !pidfd_peer_runs(fd))
 		return -ECONNREFUSED;
 	if (process.own_pid != job->own_pid || !process_is_of(&process, job->directory->owner) ||
 	    (job->seen && (process.pid != job->process.pid || process.start != job->process.start)))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/scan.h"
 
+#include "common/pidfd.h"
 #include "common/proc.h"
 #include "common/settings.h"
 #include "common/text.h"
@@ -91,7 +92,7 @@ static bool listens_in(const struct process *process, const char *directory)
 	if (fd < 0)
 		return listens;
 	listens = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
-		  peer.pid == process->pid && process_is_there(process);
+		  peer.pid == process->pid && process_is_there(process) && pidfd_peer_runs(fd);
 	close(fd);
 	return listens;
 }
