@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """cudawd, and stand-ins for its members, which speak the lines of common/protocol.h."""
+import contextlib
 import itertools
 import os
+import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import threading
+import traceback
 
-from harness import BUILD, ends_with_us, scratch, until
+from clilib import Directory
+from harness import BUILD, Skip, ends_with_us, scratch, until
 
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 UUID = "GPU-63756461-772d-7369-6d75-6c6174656400"
@@ -16,6 +21,7 @@ TOTAL = 1000 * MIB
 MARGIN = 100 * MIB
 CAPACITY = TOTAL - MARGIN
 WAIT_S = 30
+NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def nvml_environment(path):
@@ -25,10 +31,12 @@ def nvml_environment(path):
     return {"LD_LIBRARY_PATH": libraries, "TEST_NVML_FILE": path}
 
 
-def say_memory(path, used):
-    """What the daemon's NVML says is used."""
+def say_memory(path, used, holders=None):
+    """What the daemon's NVML says is used, and by which processes: bytes by PID."""
     with open(path + ".new", "w", encoding="ascii") as file:
         file.write(f"{TOTAL} {TOTAL - used}\n")
+        for pid, size in (holders or {}).items():
+            file.write(f"{pid} {size}\n")
     os.rename(path + ".new", path)
 
 
@@ -71,6 +79,58 @@ class Daemon:
         return self.process.returncode, self.process.stderr.read()
 
 
+@contextlib.contextmanager
+def as_nobody():
+    """Connections are those of another user. Needs root."""
+    if os.geteuid():
+        raise Skip("needs root")
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextlib.contextmanager
+def node_daemon(*options):
+    """One for all users, which the command asks."""
+    if os.geteuid():
+        raise Skip("needs root")
+    directory = Directory(0o755)
+    path = f"{directory.path}/cudawd.sock"
+    os.environ["CUDAW_TURNS"] = path
+    try:
+        yield Daemon(directory, "--socket", path, *options)
+    finally:
+        del os.environ["CUDAW_TURNS"]
+
+
+@contextlib.contextmanager
+def connected_by_another(path, user=NOBODY):
+    """A connection that another process of that user has made, and its PID."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setresuid(user, user, user)
+            with connect(path) as connection:
+                socket.send_fds(theirs, [b"x"], [connection.fileno()])
+                signal.pause()
+        except BaseException:   # it must not go on as the test
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    theirs.close()
+    try:
+        fd, = socket.recv_fds(ours, 1, 1)[1]
+        with socket.socket(fileno=fd) as connection:
+            connection.settimeout(WAIT_S)   # the other process has made it non-blocking
+            yield connection, pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 numbers = itertools.count(1)
 
 
@@ -83,12 +143,12 @@ class Member:
     """
     A member that runs with @size bytes on one GPU. It does what it is told by itself, and notes each
     line that it hears; the members that have a @book write there how much they have had together at
-    most. With obeys=False it only listens. @lines: its introduction.
+    most. With obeys=False it only listens. @lines: its introduction. @connection: that of another process.
     """
 
     def __init__(self, daemon, size=0, name="job", obeys=True, book=None, state="running",
-                 mapped=None, lines=None):
-        self.connection = connect(daemon.path)
+                 mapped=None, lines=None, connection=None):
+        self.connection = connection or connect(daemon.path)
         self.heard = []
         self.book = {} if book is None else book
         self.name, self.total, self.obeys = name, size, obeys

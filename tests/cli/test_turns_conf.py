@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How cudawd is set up: its file of settings, and what it is told while it runs."""
-import contextlib
 import json
 import os
 import pwd
@@ -11,14 +10,13 @@ import subprocess
 import textwrap
 import time
 
-from clilib import Directory, Skip, contains, cudaw, equal, main, scratch
+from clilib import Directory, contains, cudaw, equal, main, scratch
 from harness import PATIENCE, TESTS, check, until
 from json_docs import check_documented
-from memberlib import CUDAWD, MIB, UUID, Daemon, Member, a_job, connect
+from memberlib import CUDAWD, MIB, NOBODY, UUID, Daemon, Member, a_job, as_nobody, connect, node_daemon
 
 SIZE = 600 * MIB    # two do not fit
 QUICK = "quantum = 0.2\nresidence = 0.05\n"
-NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def written(text, path=None):
@@ -73,32 +71,6 @@ def samples(page):
         blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", file.read(), re.MULTILINE)
     found = [textwrap.dedent(block) for block in blocks]
     return [text for text in found if re.search(r"^\[(turns|gpu|user|group)\b", text, re.MULTILINE)]
-
-
-@contextlib.contextmanager
-def as_nobody():
-    """Connections are those of another user. Needs root."""
-    if os.geteuid():
-        raise Skip("needs root")
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@contextlib.contextmanager
-def node_daemon(*options):
-    """One for all users, which the command asks."""
-    if os.geteuid():
-        raise Skip("needs root")
-    directory = Directory(0o755)
-    path = f"{directory.path}/cudawd.sock"
-    os.environ["CUDAW_TURNS"] = path
-    try:
-        yield Daemon(directory, "--socket", path, *options)
-    finally:
-        del os.environ["CUDAW_TURNS"]
 
 
 def test_options_count_before_the_file():

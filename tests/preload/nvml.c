@@ -5,8 +5,8 @@
  * What is not set is not known. It is found by LD_LIBRARY_PATH rather than preloaded. If a file
  * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free, or
  * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
- * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much; if it is a file of
- * CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With
+ * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much, and the processes of further lines
+ * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With
  * TEST_NVML_ONLY, a UUID, it knows no other.
  */
 #include "tests/sim/account.h"
@@ -45,38 +45,67 @@ static FILE *open_holders(void)
 	return fopen(path, "re");
 }
 
-/* What is left of the simulated GPU, whose number ends its UUID. */
-static bool sim_memory(int fd, const struct account_file *account, const char *uuid,
-		       struct memory *memory)
-{
-	unsigned long gpu = strtoul(uuid + strlen(uuid) - 2, NULL, 16);
+/* What is known of a GPU. */
+struct gpu {
+	struct memory memory;
+	struct process processes[ACCOUNT_SLOTS];
+	unsigned int count;
+};
 
-	if (account->magic != ACCOUNT_MAGIC || gpu >= ACCOUNT_DEVICES)
+static void add_process(struct gpu *gpu, unsigned int pid, unsigned long long bytes)
+{
+	if (bytes && gpu->count < ACCOUNT_SLOTS)
+		gpu->processes[gpu->count++] = (struct process){.pid = pid, .bytes = bytes};
+}
+
+/* The simulated GPU, whose number ends its UUID. */
+static bool read_sim(int fd, const struct account_file *account, const char *uuid, struct gpu *gpu)
+{
+	unsigned long number = strtoul(uuid + strlen(uuid) - 2, NULL, 16);
+
+	if (account->magic != ACCOUNT_MAGIC || number >= ACCOUNT_DEVICES)
 		return false;
-	*memory = (struct memory){.total = account->memory};
-	for (int i = 0; i < ACCOUNT_SLOTS; i++)
-		if (account_slot_live(fd, i))
-			memory->used += account->slots[i].used[gpu];
-	memory->free = memory->total - memory->used;
+	gpu->memory.total = account->memory;
+	for (int i = 0; i < ACCOUNT_SLOTS; i++) {
+		if (!account_slot_live(fd, i))
+			continue;
+		gpu->memory.used += account->slots[i].used[number];
+		add_process(gpu, account->slots[i].pid, account->slots[i].used[number]);
+	}
+	gpu->memory.free = gpu->memory.total - gpu->memory.used;
+	return true;
+}
+
+static bool read_text(const char *text, struct gpu *gpu)
+{
+	unsigned long long bytes;
+	unsigned int pid;
+	int len;
+
+	if (sscanf(text, "%llu %llu %n", &gpu->memory.total, &gpu->memory.free, &len) != 2)
+		return false;
+	for (text += len; sscanf(text, "%u %llu %n", &pid, &bytes, &len) == 2; text += len)
+		add_process(gpu, pid, bytes);
 	return true;
 }
 
 /* As TEST_NVML_FILE says. False: it is not set, or there is no such file. */
-static bool file_memory(const char *uuid, struct memory *memory)
+static bool read_gpu(const char *uuid, struct gpu *gpu)
 {
 	const char *path = getenv("TEST_NVML_FILE");
 	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 	struct account_file account;
-	char text[64] = "";
+	char text[1024] = "";
 	bool known = false;
 
+	*gpu = (struct gpu){.count = 0};
 	if (fd < 0)
 		return false;
 	if (!account_lock(fd, F_WRLCK, 0, F_SETLKW)) {
 		if (pread(fd, &account, sizeof(account), 0) == sizeof(account))
-			known = sim_memory(fd, &account, uuid, memory);
+			known = read_sim(fd, &account, uuid, gpu);
 		else if (pread(fd, text, sizeof(text) - 1, 0) > 0)
-			known = sscanf(text, "%llu %llu", &memory->total, &memory->free) == 2;
+			known = read_text(text, gpu);
 	}
 	close(fd);
 	return known;
@@ -132,6 +161,7 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 {
 	const char *bytes = getenv("TEST_NVML_FREE"), *ms = getenv("TEST_NVML_MS");
 	FILE *holders = open_holders();
+	struct gpu gpu;
 
 	if (ms)
 		usleep(strtoul(ms, NULL, 10) * 1000);
@@ -139,8 +169,10 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 		bytes = fgetc(holders) == EOF ? "1099511627776" : "0";
 		fclose(holders);
 	}
-	if (file_memory(device, memory))
+	if (read_gpu(device, &gpu)) {
+		*memory = gpu.memory;
 		return 0;
+	}
 	if (!bytes)
 		return NOT_SUPPORTED;
 	*memory = (struct memory){.free = strtoull(bytes, NULL, 10)};
@@ -153,12 +185,15 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
 	const char *text = getenv("TEST_NVML_PROCESS");
 	FILE *holders = open_holders();
 	unsigned int room = *count;
+	struct gpu gpu;
 
-	(void)device;
+	read_gpu(device, &gpu);
 	*count = text && sscanf(text, "%u %llu", &infos->pid, &infos->bytes) == 2;
 	while (holders && *count < room &&
 	       fscanf(holders, "%u %llu", &infos[*count].pid, &infos[*count].bytes) == 2)
 		++*count;
+	for (unsigned int i = 0; i < gpu.count && *count < room; i++)
+		infos[(*count)++] = gpu.processes[i];
 	if (holders)
 		fclose(holders);
 	return 0;

@@ -13,6 +13,7 @@
 #define BACK_OFF_RESTS    20.0  /* at most so many times what it had for its kernels */
 #define RETRY_MS          1000  /* for a member that could not take memory back */
 #define PROMISE_MS        2000  /* for an allocation to show in what the member has */
+#define SHOWN_MS          2000  /* for NVML to show what a member has got back */
 
 struct turns *turns_new(const struct turns_settings *settings)
 {
@@ -74,12 +75,28 @@ double books_pinned_at(const struct account *m)
 	return first;
 }
 
-uint64_t books_mapped(const struct account *m)
+uint64_t books_has(const struct account *m, int gpu)
+{
+	const struct need *n = &m->need[gpu];
+
+	return n->mapped <= n->shown || m->filled ? n->mapped : n->shown;
+}
+
+uint64_t books_said(const struct account *m)
 {
 	uint64_t sum = 0;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
 		sum += m->need[g].mapped;
+	return sum;
+}
+
+uint64_t books_mapped(const struct account *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		sum += books_has(m, g);
 	return sum;
 }
 
@@ -126,11 +143,11 @@ uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu)
 uint64_t books_held(const struct account *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
-	uint64_t room = 0;
+	uint64_t has = books_has(m, gpu), room = 0;
 
 	if (m->phase != PHASE_RUNS)
 		room = books_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
-	return (room > n->mapped ? room : n->mapped) + n->promised;
+	return (room > has ? room : has) + n->promised;
 }
 
 int64_t books_free(const struct turns *t, int gpu)
@@ -181,6 +198,7 @@ void books_advance(struct turns *t, double now)
 	{
 		if (is_active(m) || drains(m))
 			m->vtime += passed * share_of(t, m) / m->weight;
+		m->filled &= now - m->filled_at < SHOWN_MS;
 		if (now - m->promised_at >= PROMISE_MS)
 			for (int g = 0; g < TURNS_GPUS; g++)
 				m->need[g].promised = 0;
@@ -285,6 +303,8 @@ uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double 
 		} while (!t->last_id || books_find(t, t->last_id));
 		*m = (struct account){.class = class, .weight = weight, .phase_since = now};
 		m->vtime = least_vtime(t, m);
+		for (int g = 0; g < TURNS_GPUS; g++)
+			m->need[g].shown = TURNS_NO_LIMIT;
 		m->id = t->last_id;
 		if (m - t->members >= t->nmembers)
 			t->nmembers = (int)(m - t->members) + 1;
@@ -323,24 +343,46 @@ static void progress(struct turns *t, struct account *m, double now)
 		entrant->progress_at = now;
 }
 
+/* What was promised is in what it has now, which was @had. */
+static void keep_promise(struct account *m, int gpu, uint64_t had)
+{
+	uint64_t *promised = &m->need[gpu].promised, has = books_has(m, gpu);
+
+	if (has > had)
+		*promised -= has - had < *promised ? has - had : *promised;
+}
+
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now)
 {
 	struct account *m = books_find(t, id);
 	struct need *n;
+	uint64_t had;
 
 	books_advance(t, now);
 	if (!m)
 		return;
 	n = &m->need[gpu];
-	if (mapped > n->mapped) {
-		n->promised -= mapped - n->mapped < n->promised ? mapped - n->mapped : n->promised;
-		/* An allocation that was let through before the yield. */
-		if (m->phase == PHASE_LEAVING)
-			m->yield_from += mapped - n->mapped;
-	}
+	had = books_has(m, gpu);
+	/* An allocation that was let through before the yield. */
+	if (mapped > n->mapped && m->phase == PHASE_LEAVING)
+		m->yield_from += mapped - n->mapped;
 	m->takes_all |= t->drained[gpu] && m->phase == PHASE_RUNS && !n->mapped && mapped;
 	n->mapped = mapped;
 	n->total = total;
+	keep_promise(m, gpu, had);
+}
+
+void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now)
+{
+	struct account *m = books_find(t, id);
+	uint64_t had;
+
+	books_advance(t, now);
+	if (!m)
+		return;
+	had = books_has(m, gpu);
+	m->need[gpu].shown = bytes;
+	keep_promise(m, gpu, had);
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -607,6 +649,8 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	if (m->ending)
 		m->safe_until = now + policy_quantum(t);
 	books_set_phase(m, PHASE_RUNS, now);
+	m->filled = true;
+	m->filled_at = now;
 }
 
 void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now)
@@ -734,8 +778,12 @@ void turns_check(const struct turns *t)
 		assert(m->phase == PHASE_LEAVING || !m->leaves_for);
 		assert(m->phase != PHASE_RUNS || !m->room);
 		assert(m->wants || !m->ending);
-		for (int g = 0; g < TURNS_GPUS; g++)
+		for (int g = 0; g < TURNS_GPUS; g++) {
 			found |= t->slot[g] == m->id;
+			assert(m->filled || books_has(m, g) <= m->need[g].shown);
+			assert(m->phase != PHASE_RUNS || m->filled ||
+			       books_held(m, g) <= m->need[g].shown + m->need[g].promised);
+		}
 		assert(found);
 	}
 }

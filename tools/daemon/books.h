@@ -14,8 +14,9 @@ enum phase {
 };
 
 struct need {
-	uint64_t mapped, total;
-	uint64_t promised; /* to allocations that were told to try again, and are not in @mapped */
+	uint64_t mapped, total; /* as the member says */
+	uint64_t shown;         /* by NVML; TURNS_NO_LIMIT: not known */
+	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
 };
 
 struct grow {
@@ -41,6 +42,7 @@ struct account {
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool told;      /* of @room, since it entered */
+	bool filled;    /* it got its memory back a moment ago: NVML may not show that yet */
 	uint64_t room;  /* bytes that it may have while it does not run */
 	uint64_t yield_from;            /* what it had when its yield began */
 	uint64_t freed;                 /* by that yield, so far */
@@ -49,7 +51,7 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double promised_at;
+	double promised_at, filled_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */
 	double turn_at;     /* its hand-over began; 0: one that was broken off */
@@ -86,7 +88,11 @@ bool books_uses(const struct account *m, int gpu);
 bool books_has_one_gpu(const struct account *m);
 /* When the first allocation began to wait that keeps @m from giving memory; 0: none does. */
 double books_pinned_at(const struct account *m);
+/* What it has on @gpu, as far as what it says counts (turns_shown()); and on all GPUs. */
+uint64_t books_has(const struct account *m, int gpu);
 uint64_t books_mapped(const struct account *m);
+/* What it says it has on all GPUs. */
+uint64_t books_said(const struct account *m);
 bool books_is_on_drained(const struct turns *t, const struct account *m);
 /* What a member may have on @gpu at most; for more its allocations are refused. */
 uint64_t books_most(const struct turns *t, int gpu);

@@ -147,6 +147,11 @@ static int count_free(void)
 	return count;
 }
 
+bool connections_are_of_everybody(void)
+{
+	return everybody;
+}
+
 bool connection_may_be_job(const struct connection *connection)
 {
 	return count_others(connection, true) < (int)rules_value(CONF_JOBS_PER_USER);
@@ -295,7 +300,8 @@ void connections_handle(const struct pollfd *fds, int count, double now)
 
 	for (struct connection *connection = connections_next(NULL); connection && i < count;
 	     connection = connections_next(connection), i += 2)
-		handle(connection, fds[i].revents, connection->ended || fds[i + 1].revents & POLLIN);
+		handle(connection, fds[i].revents,
+		       connection->ended || fds[i + 1].revents & POLLIN);
 	for (struct connection *connection = connections_next(NULL); connection;
 	     connection = connections_next(connection))
 		if (is_done(connection) || is_silent(connection, now))

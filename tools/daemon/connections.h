@@ -81,6 +81,9 @@ void connection_say(struct connection *connection, const char *fmt, ...)
 /* Close @connection when all is sent. It gets no more lines, and none of it is read. */
 void connection_end(struct connection *connection);
 
+/* Whether users connect who need not trust each other. */
+bool connections_are_of_everybody(void);
+
 /* Whether the user of @connection, which is no job yet, may have one more. */
 bool connection_may_be_job(const struct connection *connection);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/rules.h"
-#include "tools/daemon/sampler.h"
 #include "tools/daemon/turns.h"
 
 #include <errno.h>
@@ -28,16 +27,12 @@ static struct second {
 
 static double began_ms;
 static int ngpus;
-static long (*mapped_on)(int gpu);
-static bool (*is_used)(int gpu);
-static void (*end_users)(int gpu);
+static struct gpus_users users;
 
-void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu), double now)
+void gpus_init(const struct gpus_users *of, double now)
 {
 	began_ms = now;
-	mapped_on = mapped;
-	is_used = used;
-	end_users = end;
+	users = *of;
 }
 
 static int index_of(const char *uuid)
@@ -54,12 +49,12 @@ static int find_place(void)
 	if (ngpus < TURNS_GPUS)
 		return ngpus++;
 	for (int i = 0; i < ngpus; i++)
-		if (!gpus[i].total && !gpus[i].drained && !is_used(i))
+		if (!gpus[i].total && !gpus[i].drained && !users.used(i))
 			return i;
 	for (int i = 0; i < ngpus; i++) {
 		if (!gpus[i].unknown || gpus[i].total || gpus[i].drained)
 			continue;
-		end_users(i);
+		users.end(i);
 		return i;
 	}
 	return -1;
@@ -199,13 +194,15 @@ static void take_sample(int i, const struct sample *sample, double now)
 	struct daemon_gpu *gpu = &gpus[i];
 	bool first = !gpu->total;
 	size_t used = sample->total - sample->free, other;
-	long mapped = mapped_on(i);
+	long mapped;
 
 	give_up(gpu);
 	gpu->unknown = !sample->total;
 	if (!sample->total || sample->free > sample->total)
 		return;
 	gpu->taken_ms = now;
+	users.shown(i, sample, now);
+	mapped = users.mapped(i);
 	/* Of what is used it is not known now whose it is. */
 	if (mapped < 0) {
 		if (gpu->total)

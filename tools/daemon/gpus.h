@@ -15,6 +15,7 @@
  * jobs run, and their allocations fail, as without a daemon.
  */
 #include "common/gpu.h"
+#include "tools/daemon/sampler.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,11 +35,19 @@ struct daemon_gpu {
 	double taken_ms; /* the last that has come; 0: none */
 };
 
-/*
- * @mapped: what the members have on the GPU @gpu; negative while that changes quickly. @used: whether a
- * member, or a process that is about to be one, has told of it. @end: end all of these.
- */
-void gpus_init(long (*mapped)(int gpu), bool (*used)(int gpu), void (*end)(int gpu), double now);
+/* What gpus.c tells the members of the GPU @gpu, and asks them. */
+struct gpus_users {
+	/* Take a sample; this comes first. */
+	void (*shown)(int gpu, const struct sample *sample, double now);
+	/* What the members have there; negative while that changes quickly. */
+	long (*mapped)(int gpu);
+	/* Whether a member, or a process that is about to be one, has told of it. */
+	bool (*used)(int gpu);
+	/* End all of these. */
+	void (*end)(int gpu);
+};
+
+void gpus_init(const struct gpus_users *users, double now);
 
 /*
  * The number of the GPU @uuid, which is added if it is new; -1: there are too many. One that is not used,

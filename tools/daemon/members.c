@@ -4,6 +4,7 @@
 #include "common/reused.h"
 #include "common/settings.h"
 #include "common/text.h"
+#include "tools/daemon/shown.h"
 #include "tools/daemon/events.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/parties.h"
@@ -19,6 +20,7 @@
 #define WAIT_AGE_MS 250  /* of a sample, while somebody waits */
 #define CALM_MS     500  /* without news of the memory of a member whose memory moves */
 #define FRESH_MS    20   /* of one that a decision is made by */
+#define SHOWN_MS    1000 /* of one that bounds what members say */
 #define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
 
 static struct parties *parties;
@@ -52,13 +54,21 @@ static bool is_unsure(const struct member *m, double now)
 	return m->moved && m->moved_ms > now - CALM_MS;
 }
 
-/* What all members have on @gpu, as they have said. */
+/* What it has on @gpu, as far as what it says counts. */
+static size_t counted_on(const struct member *m, int gpu)
+{
+	const struct member_need *n = &m->need[gpu];
+
+	return n->mapped < n->shown ? n->mapped : n->shown;
+}
+
+/* What all members have on @gpu, likewise. */
 static size_t told_on(int gpu)
 {
 	size_t sum = 0;
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
-		sum += m->need[gpu].told ? m->need[gpu].mapped : 0;
+		sum += m->need[gpu].told ? counted_on(m, gpu) : 0;
 	return sum;
 }
 
@@ -71,6 +81,38 @@ static long mapped_on(int gpu)
 		if (m->need[gpu].told && is_unsure(m, now))
 			return -1;
 	return (long)told_on(gpu);
+}
+
+static void set_shown(struct member *m, int gpu, size_t bytes, double now)
+{
+	m->need[gpu].shown = bytes;
+	parties_shown(parties, m->id, gpu, bytes, now);
+}
+
+/*
+ * Among users who need not trust each other, no member keeps memory from others that NVML does not show: what it
+ * says beyond that counts as nothing.
+ */
+static void take_shown(int gpu, const struct sample *sample, double now)
+{
+	static struct shown shown;
+
+	if (!connections_are_of_everybody())
+		return;
+	shown_begin(&shown, sample);
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->id)
+			set_shown(m, gpu,
+				  shown_bound(&shown, m->connection->pid, m->need[gpu].mapped),
+				  now);
+}
+
+/* Members may have come to have more since. */
+static void forget_shown(int gpu, double now)
+{
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->id && m->need[gpu].shown != TURNS_NO_LIMIT)
+			set_shown(m, gpu, TURNS_NO_LIMIT, now);
 }
 
 static void refuse(struct connection *connection, const char *code, const char *why)
@@ -110,10 +152,13 @@ static void end_users(int gpu)
 
 int members_init(void)
 {
+	const struct gpus_users users = {
+		.shown = take_shown, .mapped = mapped_on, .used = is_used, .end = end_users};
+
 	parties = parties_new(&(struct turns_settings){0});
 	if (!parties)
 		return -ENOMEM;
-	gpus_init(mapped_on, is_used, end_users, clock_ms());
+	gpus_init(&users, clock_ms());
 	return 0;
 }
 
@@ -157,6 +202,8 @@ static bool begin(struct connection *connection, const struct line *line)
 		m++;
 	reused_begins(m->job, m + 1);
 	*m = (struct member){.connection = connection, .weight = 1};
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
+		m->need[gpu].shown = TURNS_NO_LIMIT;
 	connection->member = m;
 	return true;
 }
@@ -200,6 +247,7 @@ static bool take_state(struct member *m, const char *word, double now)
 static bool take_need(struct member *m, const struct line *line, double now)
 {
 	int gpu = gpus_find(line->uuid);
+	struct member_need *n;
 
 	if (!m->connection)
 		return true; /* its GPU has made way, and it has ended */
@@ -207,7 +255,10 @@ static bool take_need(struct member *m, const struct line *line, double now)
 		refuse(m->connection, END_UNSUPPORTED, "there are too many GPUs");
 		return true;
 	}
-	m->need[gpu] = (struct member_need){true, line->number[0], line->number[1]};
+	n = &m->need[gpu];
+	n->told = true;
+	n->mapped = line->number[0];
+	n->total = line->number[1];
 	m->moved &= m->hand != HAND_NONE;
 	if (m->id)
 		parties_need(parties, m->id, gpu, line->number[0], line->number[1], now);
@@ -251,6 +302,9 @@ static void join(struct member *m, double now)
 	m->waits_alone = m->state != STATE_RUNNING;
 	tell_paused(m, now);
 	gpus_sample(FRESH_MS, now);
+	/* A sample comes before the next decision. */
+	for (int gpu = 0; gpu < TURNS_GPUS && connections_are_of_everybody(); gpu++)
+		set_shown(m, gpu, 0, now);
 	connection_say(m->connection, "welcome %d", parties_idle_limit(parties, m->id));
 	note("joined", m, "%s", m->command);
 }
@@ -485,7 +539,7 @@ void members_leave(struct connection *connection)
 		note("left", m, "%s", m->command);
 		parties_leave(parties, m->id, now);
 		for (int gpu = 0; gpus_get(gpu); gpu++)
-			gpus_leave(gpu, m->need[gpu].mapped, told_on(gpu), now);
+			gpus_leave(gpu, counted_on(m, gpu), told_on(gpu), now);
 		gpus_sample(0, now);
 	}
 	*m = (struct member){0};
@@ -610,6 +664,7 @@ static void leave_alone(struct member *m, double now)
 		kept = kept_on(m, gpu);
 		if (m->need[gpu].told)
 			parties_need(parties, m->id, gpu, kept, kept, now);
+		parties_shown(parties, m->id, gpu, m->need[gpu].shown, now);
 	}
 	m->hand = HAND_NONE;
 	parties_aside(parties, m->id, now);
@@ -668,9 +723,13 @@ static size_t there_on(int i, const struct daemon_gpu *gpu)
 {
 	size_t out = 0;
 
-	for (const struct member *m = members_next(NULL); m; m = members_next(m))
-		if (m->need[i].total > m->need[i].mapped)
-			out += m->need[i].total - m->need[i].mapped;
+	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
+		size_t missing = m->need[i].total > m->need[i].mapped
+					 ? m->need[i].total - m->need[i].mapped
+					 : 0;
+
+		out += missing < gpu->total ? missing : gpu->total;
+	}
 	return (gpu->total > gpu->lasts ? gpu->total - gpu->lasts : 0) + out / 512;
 }
 
@@ -689,6 +748,8 @@ void members_decide(double now)
 	if (!gpus_are_settled(now))
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {
+		if (now - gpu->taken_ms > SHOWN_MS)
+			forget_shown(i, now);
 		turns_capacity(turns, i, gpu->capacity);
 		turns_most(turns, i, gpus_is_fresh(i, now) ? gpu->most : TURNS_NO_LIMIT);
 		turns_there(turns, i, gpu->total ? there_on(i, gpu) : 0);

@@ -20,6 +20,7 @@
 struct member_need {
 	bool told;
 	size_t mapped, total;
+	size_t shown; /* by NVML; what is @mapped beyond that does not count; TURNS_NO_LIMIT: not known */
 };
 
 enum member_hand {

@@ -101,6 +101,23 @@ void party_tell_idle(struct parties *p, const struct party *party, double now)
 	turns_idle(p->turns, party->member, all && any, now);
 }
 
+/* Tell the books what NVML shows of the job on @gpu. */
+static void tell_shown(struct parties *p, const struct party *party, int gpu, double now)
+{
+	uint64_t sum = 0;
+
+	FOR_EACH_OF(p, party, m)
+	if (sum < TURNS_NO_LIMIT)
+		sum += m->shown[gpu];
+	turns_shown(p->turns, party->member, gpu, sum < TURNS_NO_LIMIT ? sum : TURNS_NO_LIMIT, now);
+}
+
+static void tell_all_shown(struct parties *p, const struct party *party, double now)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		tell_shown(p, party, g, now);
+}
+
 uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enum turns_class class,
 		      int weight, double now)
 {
@@ -120,6 +137,9 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 		p->last_id++;
 	} while (!p->last_id || parties_find(p, p->last_id));
 	*m = (struct process){.id = p->last_id, .party = party};
+	for (int g = 0; g < TURNS_GPUS; g++)
+		m->shown[g] = TURNS_NO_LIMIT;
+	tell_all_shown(p, party, now);
 	/* The others of its job may be idle. */
 	party_tell_idle(p, party, now);
 	return m->id;
@@ -221,6 +241,7 @@ void parties_leave(struct parties *p, uint32_t id, double now)
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (has[g])
 			tell_need(p, party, g, now);
+	tell_all_shown(p, party, now);
 	party_tell_paused(p, party, now);
 	party_tell_idle(p, party, now);
 }
@@ -237,6 +258,16 @@ void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint
 	/* What is out may have to come back, until the order is done. */
 	if (!m->party->owed || !m->party->together)
 		tell_need(p, m->party, gpu, now);
+}
+
+void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now)
+{
+	struct process *m = parties_find(p, id);
+
+	if (!m)
+		return;
+	m->shown[gpu] = bytes;
+	tell_shown(p, m->party, gpu, now);
 }
 
 void parties_want(struct parties *p, uint32_t id, double now)

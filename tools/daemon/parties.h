@@ -57,6 +57,7 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 void parties_leave(struct parties *p, uint32_t id, double now);
 void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint64_t total,
 		  double now);
+void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now);
 void parties_want(struct parties *p, uint32_t id, double now);
 void parties_idle(struct parties *p, uint32_t id, bool idle, double now);
 int parties_idle_limit(struct parties *p, uint32_t id);

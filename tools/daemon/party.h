@@ -17,7 +17,7 @@ enum round_kind {
 struct process {
 	uint32_t id; /* 0: the place is free */
 	struct party *party;
-	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS];
+	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS];
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
 	bool wants;       /* since its lease is gone, also while it is paused */

@@ -311,7 +311,7 @@ static void order_yield(struct turns *t, struct account *x, uint64_t bytes, uint
 	if (x->room <= books_mapped(x))
 		x->room = 0;
 	books_set_phase(x, PHASE_LEAVING, t->now);
-	x->yield_from = books_mapped(x);
+	x->yield_from = books_said(x);
 	x->freed = 0;
 	x->rests = false;
 	x->leaves_for = entrant;

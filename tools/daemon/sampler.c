@@ -24,10 +24,13 @@ static void answer_all(int fd)
 	nvml_open();
 	while (recv(fd, uuid, sizeof(uuid), 0) == sizeof(uuid)) {
 		struct sample sample = {0};
+		int count;
 
 		memcpy(sample.uuid, uuid, sizeof(uuid));
 		if (nvml_memory(uuid, &sample.total, &sample.free))
 			sample.total = sample.free = 0;
+		count = sample.total ? nvml_holders(uuid, sample.holders) : 0;
+		sample.nholders = count > 0 ? count : 0;
 		if (send(fd, &sample, sizeof(sample), MSG_NOSIGNAL) < 0)
 			return;
 	}

@@ -2,7 +2,7 @@
 #ifndef CUDAW_SAMPLER_H
 #define CUDAW_SAMPLER_H
 /*
- * Asks NVML how much memory of a GPU is free, in a child process: NVML may block, and its first
+ * Asks NVML how much memory of a GPU is free, and who has the rest, in a child process: NVML may block, and its first
  * question takes long. The child has no descriptor of its parent, and ends with it.
  */
 #include "common/nvml.h"
@@ -12,6 +12,8 @@
 struct sample {
 	char uuid[NVML_UUID_SIZE];
 	size_t total, free; /* bytes; 0, 0: NVML does not know */
+	int nholders;       /* 0 also if NVML does not know them */
+	struct nvml_holder holders[NVML_HOLDERS];
 };
 
 /* The child that is asked, a descriptor to wait on (POLLIN); -1: there is none. */

@@ -121,6 +121,11 @@ void turns_leave(struct turns *t, uint32_t id, double now);
 
 /* On @gpu it has @mapped, and @total when it runs. */
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now);
+/*
+ * It has no more than @bytes there, as NVML shows (shown.h): what it says beyond that counts as nothing, except for a
+ * moment after it got its memory back. TURNS_NO_LIMIT, as for a member that joins: not known.
+ */
+void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now);
 /* A call waits in a member that is out. */
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);

@@ -45,9 +45,14 @@ int sampler_take(struct sample *sample)
 	return had;
 }
 
+/* Samples that members were told of. */
+static int nshown;
+static int asked_after; /* how many those were when members were asked what they have */
+
 static long mapped_on(int gpu)
 {
 	(void)gpu;
+	asked_after = nshown;
 	return mapped;
 }
 
@@ -63,11 +68,22 @@ static void end_users(int gpu)
 	ck_abort_msg("nobody is to make way");
 }
 
+static void take_shown(int gpu, const struct sample *sample, double at)
+{
+	(void)gpu;
+	(void)at;
+	ck_assert_uint_eq(sample->total, TOTAL);
+	nshown++;
+}
+
 static const struct daemon_gpu *begin(double began_ms)
 {
+	const struct gpus_users users = {
+		.shown = take_shown, .mapped = mapped_on, .used = is_used, .end = end_users};
+
 	shared = true;
 	now = began_ms;
-	gpus_init(mapped_on, is_used, end_users, began_ms);
+	gpus_init(&users, began_ms);
 	ck_assert_int_eq(gpus_find(UUID), 0);
 	return gpus_get(0);
 }
@@ -205,6 +221,23 @@ START_TEST(an_old_sample_is_not_fresh)
 }
 END_TEST
 
+/* It bounds what they say they have. */
+START_TEST(members_are_told_of_a_sample_first)
+{
+	begin(0);
+	now = 60000;
+	asked_after = 0;
+	pass(250, 300, 100);
+	ck_assert_int_eq(nshown, 1);
+	ck_assert_int_eq(asked_after, 1);
+	/* NVML does not know the GPU. */
+	answer = (struct sample){.uuid = UUID};
+	has_answer = true;
+	gpus_take(now);
+	ck_assert_int_eq(nshown, 1);
+}
+END_TEST
+
 START_TEST(where_nobody_takes_turns)
 {
 	const struct daemon_gpu *gpu = begin(0);
@@ -239,6 +272,7 @@ int main(void)
 	tcase_add_test(cases, while_memory_moves_nobody_knows_whose_it_is);
 	tcase_add_test(cases, what_others_had_while_members_took_turns);
 	tcase_add_test(cases, an_old_sample_is_not_fresh);
+	tcase_add_test(cases, members_are_told_of_a_sample_first);
 	tcase_add_test(cases, where_nobody_takes_turns);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);

@@ -3,6 +3,7 @@
  * Jobs of several processes in the books of cudawd: random lives of processes that do as
  * common/protocol.h says, or fail, and some cases by hand.
  */
+#include "tools/daemon/books.h"
 #include "tools/daemon/parties.h"
 
 #include "tests/check_suite.h"
@@ -781,6 +782,27 @@ static void settle(void)
 	ck_assert_msg(!out, "%d processes never ran again", out);
 }
 
+/* NVML knows nothing of one that joins, unless it says so. */
+START_TEST(what_is_shown_of_its_processes_counts_together)
+{
+	struct proc *first = w.procs, *second = w.procs + 1;
+	struct turns *t;
+
+	begin(1, 0);
+	t = parties_turns(w.parties);
+	join(first, 1, 40 * MIB);
+	parties_shown(w.parties, first->id, 0, 10 * MIB, w.now);
+	ck_assert_int_eq(books_free(t, 0), 90 * MIB);
+	join(second, 1, 40 * MIB);
+	ck_assert_int_eq(books_free(t, 0), 20 * MIB);
+	parties_shown(w.parties, second->id, 0, 15 * MIB, w.now);
+	ck_assert_int_eq(books_free(t, 0), 75 * MIB);
+	leave(second);
+	ck_assert_int_eq(books_free(t, 0), 90 * MIB);
+	end();
+}
+END_TEST
+
 START_TEST(any_lives)
 {
 	begin((unsigned int)_i + 1, _i % 2 ? 10 : 0);
@@ -814,6 +836,7 @@ int main(void)
 	tcase_add_test(cases, one_that_is_paused_while_its_job_gets_room);
 	tcase_add_test(cases, one_that_is_held_again_runs_with_its_job);
 	tcase_add_test(cases, one_that_gives_nothing_while_it_has_room_gets_it_again);
+	tcase_add_test(cases, what_is_shown_of_its_processes_counts_together);
 	tcase_add_loop_test(lives, any_lives, 0, 300);
 	tcase_set_timeout(lives, 60);
 	suite_add_tcase(suite, cases);

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The machine's daemon among users who need not trust each other: what a job says keeps no memory from others."""
+import json
+import os
+import threading
+import time
+
+from clilib import cudaw, equal, main
+from harness import check, until
+from memberlib import CAPACITY, MIB, UUID, Member, a_job, connected_by_another, node_daemon, say_memory
+
+QUICK = ("--quantum", "0.2", "--residence", "0.05", "--silence", "60")
+SIZE = 600 * MIB    # two do not fit
+CONTEXT = 60 * MIB
+lock = threading.Lock()
+
+
+class Used(Member):
+    """A member whose memory NVML shows as used, together with that of the others of its @book."""
+
+    def __init__(self, daemon, *args, listed, **kwargs):
+        self.memory, self.listed = daemon.memory, listed
+        super().__init__(daemon, *args, **kwargs)
+
+    def note_mapped(self, mapped):
+        super().note_mapped(mapped)
+        with lock:
+            used = sum(size for key, size in list(self.book.items()) if key != "most")
+            say_memory(self.memory, used, {os.getpid(): used} if self.listed else {})
+
+
+def liar(daemon, connection, state="running", mapped=CAPACITY, total=CAPACITY):
+    """A member that claims so much memory, and does nothing that it is told."""
+    return Member(daemon, name="liar", obeys=False, connection=connection,
+                  lines=("turns 1", a_job(), "name liar", f"need {UUID} {mapped} {total}", f"state {state}", "joined"))
+
+
+def row(name):
+    members = json.loads(cudaw("turns", "--json").out)["members"]
+    return {member["name"]: member for member in members}[name]
+
+
+def test_memory_that_nvml_does_not_show():
+    """It is there for others, though the one that claims it has a context, and gives nothing."""
+    with node_daemon(*QUICK) as daemon, connected_by_another(daemon.path) as (connection, pid):
+        say_memory(daemon.memory, CONTEXT, {pid: CONTEXT})
+        lies = liar(daemon, connection)
+        lies.wait("welcome")
+        member = Member(daemon, 0, "member")
+        member.grow(SIZE)
+        equal(member.wait("try"), "try 1")
+        time.sleep(0.5)
+        equal(lies.count("yield"), 0, "orders to give memory that is not there")
+
+
+def test_memory_of_one_that_nvml_does_not_list():
+    """As much as others use is not its own."""
+    with node_daemon(*QUICK) as daemon, connected_by_another(daemon.path) as (connection, _):
+        first = Member(daemon, SIZE, "first")
+        first.wait("welcome")
+        say_memory(daemon.memory, SIZE, {os.getpid(): SIZE})
+        lies = liar(daemon, connection, mapped=SIZE)
+        lies.wait("welcome")
+        second = Member(daemon, 0, "second")
+        second.grow(CAPACITY - SIZE)
+        equal(second.wait("try"), "try 1")
+        equal((lies.count("yield"), first.count("yield")), (0, 0))
+
+
+def take_turns(listed):
+    with node_daemon(*QUICK) as daemon:
+        book = {}
+        first, second = (Used(daemon, size, name, book=book, listed=listed) for size, name in
+                         ((SIZE, "first"), (0, "second")))
+        second.wait("welcome")
+        second.grow(SIZE)
+        for turn in (1, 2, 3):
+            first.wait("yield", turn)
+            until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+            second.wait("yield", turn)
+            until(lambda: first.mapped == SIZE, 5, "the first has its memory")
+        check(book["most"] <= CAPACITY, f"{book['most']} bytes were mapped of {CAPACITY}")
+
+
+def test_those_that_nvml_shows_take_turns():
+    take_turns(True)
+
+
+def test_those_that_nvml_does_not_list_take_turns():
+    """As in some containers."""
+    take_turns(False)
+
+
+def test_memory_that_nvml_shows():
+    """Nobody gets that of a job that runs, and says what is true."""
+    with node_daemon(*QUICK, "--quantum", "1000") as daemon, connected_by_another(daemon.path) as (connection, pid):
+        say_memory(daemon.memory, SIZE + CONTEXT, {pid: SIZE + CONTEXT})
+        honest = liar(daemon, connection, mapped=SIZE, total=SIZE)
+        honest.wait("welcome")
+        member = Member(daemon, 0, "member")
+        member.grow(SIZE)
+        time.sleep(2)
+        equal((member.count("try"), member.count("no"), honest.count("yield")), (0, 0, 0))
+        check(row("member")["waits_for"] == pid, "it does not wait for the one that has the memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members that say they have more than NVML shows. */
+#include "tests/unit/daemon/turns_world.h"
+#include "tools/daemon/books.h"
+#include "tests/check_suite.h"
+
+#define NOW      1000000.0
+#define CAPACITY (100 * GIB)
+
+static struct turns *t;
+static struct turns_order orders[64];
+static size_t norders;
+
+static void setup(void)
+{
+	const struct turns_settings settings = {.quantum_ms = 10000, .idle_ms = 500};
+
+	t = turns_new(&settings);
+	ck_assert_ptr_nonnull(t);
+	for (int g = 0; g < 2; g++)
+		turns_capacity(t, g, CAPACITY);
+	t->now = NOW;
+}
+
+static void teardown(void)
+{
+	turns_free(t);
+}
+
+/* It runs, and says that it has @gib GiB. */
+static struct account *runs(uint64_t gib)
+{
+	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+
+	turns_need(t, m->id, 0, gib * GIB, gib * GIB, NOW);
+	return m;
+}
+
+/* It has nothing on the GPU, and waits for @gib GiB. */
+static struct account *waits(uint64_t gib)
+{
+	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
+
+	turns_need(t, m->id, 0, 0, gib * GIB, NOW);
+	m->phase = PHASE_OUT;
+	turns_want(t, m->id, NOW);
+	return m;
+}
+
+static void shows(const struct account *m, uint64_t gib, double now)
+{
+	turns_shown(t, m->id, 0, gib * GIB, now);
+}
+
+static void decide(double now)
+{
+	norders = turns_decide(t, now, orders, 64);
+	ck_assert_uint_lt(norders, 64);
+	turns_check(t);
+}
+
+/* The bytes of the order of @kind that @m gets; -1: it gets none. */
+static int64_t ordered(enum turns_order_kind kind, const struct account *m)
+{
+	for (size_t i = 0; i < norders; i++)
+		if (orders[i].kind == kind && orders[i].id == m->id)
+			return (int64_t)orders[i].bytes;
+	return -1;
+}
+
+START_TEST(what_is_not_shown_counts_as_nothing)
+{
+	struct account *liar = runs(90), *next = waits(60);
+
+	liar->phase_since = NOW;
+	decide(NOW + 20);
+	ck_assert_int_eq(ordered(TURNS_ROOM, next), -1);
+	shows(liar, 1, NOW + 40);
+	decide(NOW + 40);
+	ck_assert_int_eq(ordered(TURNS_ROOM, next), 60 * GIB);
+	ck_assert_int_eq(ordered(TURNS_YIELD, liar), -1);
+	ck_assert_int_eq(books_free(t, 0), 39 * GIB);
+}
+END_TEST
+
+/* It could give it away again and again, and who needs memory would ask nobody else. */
+START_TEST(nobody_is_asked_for_what_is_not_shown)
+{
+	struct account *liar = runs(90), *first = runs(90), *next = waits(60);
+
+	liar->vtime = 1e6;
+	first->vtime = 1e5;
+	liar->phase_since = first->phase_since = 0;
+	shows(liar, 0, NOW);
+	shows(first, 91, NOW);
+	decide(NOW + 20);
+	ck_assert_int_eq(ordered(TURNS_YIELD, liar), -1);
+	ck_assert_int_eq(ordered(TURNS_YIELD, first), 50 * GIB);
+	ck_assert_uint_eq(first->leaves_for, next->id);
+}
+END_TEST
+
+START_TEST(what_is_shown_is_no_claim)
+{
+	struct account *small = runs(10);
+
+	shows(small, 50, NOW);
+	ck_assert_int_eq(books_free(t, 0), 90 * GIB);
+}
+END_TEST
+
+/* NVML may have said what it shows before the last of it was there. */
+START_TEST(memory_that_has_just_come_back_counts)
+{
+	struct account *next = waits(60);
+
+	shows(next, 1, NOW);
+	decide(NOW);
+	ck_assert_int_eq(ordered(TURNS_ROOM, next), 60 * GIB);
+	turns_mapped(t, next->id, 60 * GIB, NOW + 100);
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+	turns_ended(t, next->id, TURNS_OK, NOW + 100);
+	turns_need(t, next->id, 0, 60 * GIB, 60 * GIB, NOW + 100);
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+	books_advance(t, NOW + 2000);
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+	books_advance(t, NOW + 2200);
+	ck_assert_int_eq(books_free(t, 0), 99 * GIB);
+	turns_check(t);
+	shows(next, 60, NOW + 2200);
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+}
+END_TEST
+
+/* What it says it has given is of all that it has said it has, whatever NVML shows already. */
+START_TEST(one_that_gives_before_all_is_shown)
+{
+	struct account *first = runs(90);
+
+	waits(60);
+	first->vtime = 1e5;
+	first->phase_since = 0;
+	shows(first, 60, NOW);
+	turns_capacity(t, 0, 70 * GIB); /* others have the rest */
+	decide(NOW + 20);
+	ck_assert_int_eq(ordered(TURNS_YIELD, first), 50 * GIB);
+	shows(first, 91, NOW + 40);
+	turns_capacity(t, 0, CAPACITY);
+	turns_freed(t, first->id, 50 * GIB, NOW + 60);
+	ck_assert_uint_eq(books_mapped(first), 40 * GIB);
+}
+END_TEST
+
+START_TEST(an_allocation_is_promised_its_memory_until_it_is_shown)
+{
+	struct account *grows = runs(10);
+
+	shows(grows, 10, NOW);
+	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
+	decide(NOW);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	turns_need(t, grows->id, 0, 30 * GIB, 30 * GIB, NOW + 100);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	shows(grows, 31, NOW + 200);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	turns_need(t, grows->id, 0, 10 * GIB, 10 * GIB, NOW + 300);
+	ck_assert_int_eq(books_free(t, 0), 90 * GIB);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("turns_shown");
+	TCase *cases = tcase_create("turns_shown");
+
+	tcase_add_checked_fixture(cases, setup, teardown);
+	tcase_add_test(cases, what_is_not_shown_counts_as_nothing);
+	tcase_add_test(cases, nobody_is_asked_for_what_is_not_shown);
+	tcase_add_test(cases, what_is_shown_is_no_claim);
+	tcase_add_test(cases, memory_that_has_just_come_back_counts);
+	tcase_add_test(cases, one_that_gives_before_all_is_shown);
+	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
+	suite_add_tcase(suite, cases);
+	return check_suite_run(suite);
+}
