@@ -105,5 +105,23 @@ def test_memory_that_nvml_shows():
         check(row("member")["waits_for"] == pid, "it does not wait for the one that has the memory")
 
 
+def test_room_that_is_not_taken():
+    """It goes to the next one, though the job that has it says all the time that it takes its memory."""
+    with node_daemon(*QUICK[:-1], "0.5") as daemon, connected_by_another(daemon.path) as (connection, pid):
+        say_memory(daemon.memory, CONTEXT, {pid: CONTEXT})
+        lies = liar(daemon, connection, state="waiting", mapped=0)
+        lies.wait("yield")
+        lies.say("freed 0", "mapped 0", "end ok", f"need {UUID} 0 {CAPACITY}", "want")
+        lies.wait("room")
+        member = Member(daemon, 0, "member")
+        member.grow(SIZE)
+
+        def is_served():
+            lies.say("mapped 0", "progress memory 0 0")
+            return member.count("try")
+        until(is_served, 5, "the member has its memory")
+        check("silent" not in cudaw("events").out, "the one that lies was left alone as it said nothing")
+
+
 if __name__ == "__main__":
     main()

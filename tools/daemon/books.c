@@ -14,6 +14,7 @@
 #define RETRY_MS          1000  /* for a member that could not take memory back */
 #define PROMISE_MS        2000  /* for an allocation to show in what the member has */
 #define SHOWN_MS          2000  /* for NVML to show what a member has got back */
+#define TAKEN_STEP        (UINT64_C(128) << 20) /* half of what a job takes between two lines */
 
 struct turns *turns_new(const struct turns_settings *settings)
 {
@@ -91,6 +92,16 @@ uint64_t books_said(const struct account *m)
 	return sum;
 }
 
+uint64_t books_shown(const struct account *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS && sum < TURNS_NO_LIMIT; g++)
+		if (books_uses(m, g))
+			sum += m->need[g].shown;
+	return sum < TURNS_NO_LIMIT ? sum : TURNS_NO_LIMIT;
+}
+
 uint64_t books_mapped(const struct account *m)
 {
 	uint64_t sum = 0;
@@ -146,7 +157,7 @@ uint64_t books_held(const struct account *m, int gpu)
 	uint64_t has = books_has(m, gpu), room = 0;
 
 	if (m->phase != PHASE_RUNS)
-		room = books_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->total : 0;
+		room = books_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->room : 0;
 	return (room > has ? room : has) + n->promised;
 }
 
@@ -241,6 +252,24 @@ void books_end_handover(struct turns *t, struct account *m)
 	FOR_EACH_MEMBER(t, other)
 	if (other->leaves_for == m->id)
 		other->leaves_for = 0;
+}
+
+void books_give_room(struct account *m, uint64_t bytes, double now)
+{
+	m->room = bytes;
+	m->told = true;
+	m->taken = books_shown(m);
+	m->taken_at = now;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		m->need[g].room = books_has_one_gpu(m) ? bytes : m->need[g].total;
+}
+
+/* It has what it has, and no room for more. */
+static void end_room(struct account *m)
+{
+	m->room = books_mapped(m);
+	for (int g = 0; g < TURNS_GPUS; g++)
+		m->need[g].room = books_has(m, g);
 }
 
 bool books_order(struct turns *t, const struct turns_order *order)
@@ -375,7 +404,7 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now)
 {
 	struct account *m = books_find(t, id);
-	uint64_t had;
+	uint64_t had, shown;
 
 	books_advance(t, now);
 	if (!m)
@@ -383,6 +412,12 @@ void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double n
 	had = books_has(m, gpu);
 	m->need[gpu].shown = bytes;
 	keep_promise(m, gpu, had);
+	shown = books_shown(m);
+	if (shown < TURNS_NO_LIMIT &&
+	    (m->taken == TURNS_NO_LIMIT || shown >= m->taken + TAKEN_STEP)) {
+		m->taken = shown;
+		m->taken_at = now;
+	}
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -609,6 +644,18 @@ static void back_off(const struct turns *t, struct account *m, double first_ms, 
 	m->asked_until = now + m->back_off;
 }
 
+void books_take_room_back(struct turns *t, struct account *m, double now)
+{
+	end_room(m);
+	if (m->phase != PHASE_ENTERS)
+		return;
+	/* It could have run. */
+	m->vtime += (now - m->phase_since) / m->weight;
+	books_end_handover(t, m);
+	books_set_phase(m, PHASE_OUT, now);
+	back_off(t, m, RETRY_MS, now);
+}
+
 static void end_yield(struct turns *t, struct account *m, enum turns_end end, double now)
 {
 	bool kept_all = end != TURNS_OK && end != TURNS_LEFT && !m->freed;
@@ -633,7 +680,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	if (end != TURNS_OK) {
 		books_end_handover(t, m);
 		books_set_phase(m, PHASE_OUT, now);
-		m->room = books_mapped(m);
+		end_room(m);
 		back_off(t, m, RETRY_MS, now);
 		return;
 	}

@@ -16,6 +16,7 @@ enum phase {
 struct need {
 	uint64_t mapped, total; /* as the member says */
 	uint64_t shown;         /* by NVML; TURNS_NO_LIMIT: not known */
+	uint64_t room;          /* that it was given there, of a member with several GPUs */
 	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
 };
 
@@ -44,6 +45,8 @@ struct account {
 	bool told;      /* of @room, since it entered */
 	bool filled;    /* it got its memory back a moment ago: NVML may not show that yet */
 	uint64_t room;  /* bytes that it may have while it does not run */
+	uint64_t
+		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from;            /* what it had when its yield began */
 	uint64_t freed;                 /* by that yield, so far */
 	uint32_t leaves_for;            /* of PHASE_LEAVING: who gets the memory; 0: nobody */
@@ -51,7 +54,7 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double promised_at, filled_at;
+	double promised_at, filled_at, taken_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */
 	double turn_at;     /* its hand-over began; 0: one that was broken off */
@@ -93,6 +96,8 @@ uint64_t books_has(const struct account *m, int gpu);
 uint64_t books_mapped(const struct account *m);
 /* What it says it has on all GPUs. */
 uint64_t books_said(const struct account *m);
+/* What NVML shows on its GPUs; TURNS_NO_LIMIT: not known. */
+uint64_t books_shown(const struct account *m);
 bool books_is_on_drained(const struct turns *t, const struct account *m);
 /* What a member may have on @gpu at most; for more its allocations are refused. */
 uint64_t books_most(const struct turns *t, int gpu);
@@ -110,6 +115,10 @@ void books_advance(struct turns *t, double now);
 void books_set_phase(struct account *m, enum phase phase, double now);
 /* Number @i of @m's allocations does not wait any more. */
 void books_end_grow(struct account *m, int i);
+/* @m was given room for @bytes in all. */
+void books_give_room(struct account *m, uint64_t bytes, double now);
+/* Others may have the room that @m does not take. */
+void books_take_room_back(struct turns *t, struct account *m, double now);
 /* Give the GPUs of @m's hand-over to others. */
 void books_end_handover(struct turns *t, struct account *m);
 /* False if there is no place for it. */

@@ -20,6 +20,7 @@
 #define WAIT_AGE_MS 250  /* of a sample, while somebody waits */
 #define CALM_MS     500  /* without news of the memory of a member whose memory moves */
 #define FRESH_MS    20   /* of one that a decision is made by */
+#define TAKES       3    /* times CONF_SILENCE: see turns_settings */
 #define SHOWN_MS    1000 /* of one that bounds what members say */
 #define ONLY_NEW_MS 1e15 /* GPUs that were never looked at */
 
@@ -744,7 +745,8 @@ void members_decide(double now)
 	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
 						  .residence_ms = rules_value(CONF_RESIDENCE),
 						  .idle_ms = rules_value(CONF_IDLE),
-						  .rest_ms = rules_value(CONF_REST)});
+						  .rest_ms = rules_value(CONF_REST),
+						  .takes_ms = TAKES * rules_value(CONF_SILENCE)});
 	if (!gpus_are_settled(now))
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {

@@ -17,6 +17,8 @@
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
 #define ENDS_MS             12000 /* for which one that ends is served before others */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
+#define TAKES_MS            30000 /* for which a member may leave room that it was given, by default */
+#define TAKES_LATE          10    /* times as long, while others still give memory for it */
 
 double policy_quantum(const struct turns *t)
 {
@@ -363,8 +365,7 @@ static void grant(struct turns *t, struct account *e)
 	if (!books_order(t,
 			 &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
 		return;
-	e->room = wanted;
-	e->told = true;
+	books_give_room(e, wanted, t->now);
 }
 
 /* How long those that leave for @e may go without news; 0: nobody does. */
@@ -570,8 +571,24 @@ static void tell_limit(struct turns *t, struct account *m)
 		m->idle_limit = limit;
 }
 
+/* It has room that it does not take, as NVML shows, whatever it says. */
+static bool leaves_room(struct turns *t, const struct account *m)
+{
+	double limit = t->settings.takes_ms > 0 ? t->settings.takes_ms : TAKES_MS;
+	double left = t->now - m->taken_at;
+	uint64_t shown;
+
+	if (m->phase == PHASE_RUNS || left <= limit)
+		return false;
+	shown = books_shown(m);
+	return shown < TURNS_NO_LIMIT && m->room > shown &&
+	       (!rest_of_leaving(t, m) || left > TAKES_LATE * limit);
+}
+
 static void tidy(struct turns *t, struct account *m)
 {
+	if (leaves_room(t, m))
+		books_take_room_back(t, m, t->now);
 	refuse_growth(t, m);
 	refuse_pinned(t, m);
 	tell_limit(t, m);

@@ -13,6 +13,7 @@
  * What holds at any time:
  *	- a grant never exceeds what is free: it takes only what nobody has, or has given back
  *	- a member runs only with room for all of its memory, on all of its GPUs
+ *	- room that a member does not take, as NVML shows, is there for others after a while
  *	- there is one hand-over at a time on a GPU; it is finished, not reversed
  *	- a member that its user has paused gets nothing
  *	- nobody is stopped while nobody waits who could run
@@ -68,6 +69,7 @@ struct turns_settings {
 	double residence_ms; /* nobody of the same class is stopped sooner; 0: 2 s, or 5 hand-overs */
 	double idle_ms;      /* without calls, until a member is idle; 0: see turns_idle_limit() */
 	double rest_ms;      /* at most, for the kernels of a member that is to leave; 0: 16 s */
+	double takes_ms;     /* for which a member may leave room that it was given; 0: 30 s */
 };
 
 /* A member as `cudaw turns` shows it. */

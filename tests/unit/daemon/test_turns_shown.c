@@ -168,6 +168,113 @@ START_TEST(an_allocation_is_promised_its_memory_until_it_is_shown)
 }
 END_TEST
 
+/* Until @ms have passed, it says that it takes memory, and NVML shows @gib GiB of it. */
+static void says_it_fills(const struct account *m, uint64_t gib, double *now, double ms)
+{
+	for (double end = *now + ms; *now < end;) {
+		*now += 100;
+		turns_mapped(t, m->id, gib * GIB, *now);
+		shows(m, gib, *now);
+		decide(*now);
+	}
+}
+
+START_TEST(room_that_is_not_taken_is_there_for_others)
+{
+	struct account *liar = waits(90), *next;
+	double now = NOW;
+
+	shows(liar, 0, now);
+	decide(now);
+	ck_assert_int_eq(ordered(TURNS_ROOM, liar), 90 * GIB);
+	next = waits(60);
+	says_it_fills(liar, 0, &now, 29000);
+	ck_assert_int_eq(books_free(t, 0), 10 * GIB);
+	ck_assert_int_eq(next->phase, PHASE_OUT);
+	says_it_fills(liar, 0, &now, 2000);
+	ck_assert_int_eq(next->phase, PHASE_ENTERS);
+	ck_assert_uint_eq(next->room, 60 * GIB);
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+	/* It had the GPU. */
+	ck_assert_double_ge(liar->vtime, 30000);
+	ck_assert_double_lt(liar->vtime, 31000);
+	/* It takes its memory after all, and runs. */
+	shows(liar, 90, now);
+	turns_mapped(t, liar->id, 90 * GIB, now);
+	turns_ended(t, liar->id, TURNS_OK, now);
+	ck_assert_int_eq(liar->phase, PHASE_RUNS);
+	ck_assert_int_eq(books_free(t, 0), -50 * (int64_t)GIB);
+	turns_check(t);
+}
+END_TEST
+
+START_TEST(room_that_is_taken_slowly_is_kept)
+{
+	struct account *slow = waits(90);
+	double now = NOW;
+
+	decide(now); /* of which NVML says nothing yet */
+	says_it_fills(slow, 0, &now, 100);
+	waits(60);
+	for (uint64_t gib = 0; gib < 90; gib += 2) {
+		says_it_fills(slow, gib, &now, 20000);
+		ck_assert_int_eq(slow->phase, PHASE_ENTERS);
+		ck_assert_int_eq(books_free(t, 0), 10 * GIB);
+	}
+	/* It has all, and copies. */
+	says_it_fills(slow, 90, &now, 60000);
+	ck_assert_int_eq(slow->phase, PHASE_ENTERS);
+}
+END_TEST
+
+START_TEST(room_is_kept_longer_while_others_give)
+{
+	struct account *first = runs(90), *next = waits(60);
+	double now = NOW;
+
+	first->vtime = 1e5;
+	first->phase_since = 0;
+	shows(next, 0, now);
+	decide(now);
+	ck_assert_int_eq(ordered(TURNS_YIELD, first), 50 * GIB);
+	ck_assert_uint_eq(next->room, 10 * GIB);
+	for (; now < NOW + 290000; now += 1000) {
+		turns_rests(t, first->id, now);
+		turns_progress(t, first->id, now);
+		decide(now);
+		ck_assert_int_eq(next->phase, PHASE_ENTERS);
+	}
+	for (; now < NOW + 302000; now += 1000) {
+		turns_progress(t, first->id, now);
+		decide(now);
+	}
+	ck_assert_int_eq(next->phase, PHASE_OUT);
+}
+END_TEST
+
+/* What a member with several GPUs says after it was given room gives it no more. */
+START_TEST(room_on_several_gpus_is_what_was_given)
+{
+	struct account *liar = waits(1), *other;
+
+	turns_need(t, liar->id, 1, 0, GIB, NOW);
+	shows(liar, 0, NOW);
+	decide(NOW);
+	ck_assert_int_eq(ordered(TURNS_ROOM, liar), 2 * GIB);
+	turns_need(t, liar->id, 0, 0, 100 * GIB, NOW);
+	turns_need(t, liar->id, 1, 0, 100 * GIB, NOW);
+	ck_assert_int_eq(books_free(t, 0), 99 * GIB);
+	ck_assert_int_eq(books_free(t, 1), 99 * GIB);
+	/* Nor has it any after its fill has failed. */
+	turns_need(t, liar->id, 0, GIB, 100 * GIB, NOW);
+	turns_ended(t, liar->id, TURNS_FAILED, NOW);
+	ck_assert_int_eq(books_free(t, 1), 100 * GIB);
+	other = runs(10);
+	shows(other, 10, NOW);
+	decide(NOW + 20);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_shown");
@@ -180,6 +287,10 @@ int main(void)
 	tcase_add_test(cases, memory_that_has_just_come_back_counts);
 	tcase_add_test(cases, one_that_gives_before_all_is_shown);
 	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
+	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
+	tcase_add_test(cases, room_that_is_taken_slowly_is_kept);
+	tcase_add_test(cases, room_is_kept_longer_while_others_give);
+	tcase_add_test(cases, room_on_several_gpus_is_what_was_given);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }
