@@ -23,6 +23,13 @@ else
 say = @:
 endif
 
+# What a recipe begins with: say what is made, and make its directory.
+define begin
+$(call say,$(1),$@)
+@mkdir -p $(@D)
+$(Q)
+endef
+
 # SANITIZE=address,undefined or thread: see the target "check-sanitizers".
 # ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
 SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550100000000UL)
@@ -91,41 +98,12 @@ COMMAND_LIBS := -ljansson $(ELF_LIBS) -llz4 -lzstd -luring
 INI_LIBS     := -linih
 endif
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot ticket turns conf
-FUZZ_SECONDS ?= 60
-# Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
-ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
-	      checkpoint/test_control_state.c checkpoint/test_gate_model.c \
-	      checkpoint/test_sharing_model.c)
-# Nor do they bear a handler after each of their own instructions.
-UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
-	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/*/test_*.c tests/sim/test_*.c))) \
-	      $(if $(filter thread,$(SANITIZE)),,$(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%))
-# Not a test: it makes snapshots for some.
-MKSNAPSHOT := $(O)/tests/unit/mksnapshot
-C_PROGRAMS  := $(patsubst %.c,$(O)/%,$(wildcard tests/programs/*.c))
-CU_PROGRAMS := $(patsubst %.cu,$(O)/%,$(filter-out %/runtime.cu,$(wildcard tests/programs/*.cu tests/bench/*.cu))) \
-	       $(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt
-BENCH_DISK := $(O)/tests/bench/bench_disk
-BENCH_TOUCH := $(O)/tests/bench/bench_touch
-PRELOADS := $(patsubst %.c,$(O)/%.so,$(wildcard tests/preload/*.c))
-# Programs that live badly with interposers, and the libraries that they load.
-GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
-	  $(patsubst %.c,$(O)/%.so,$(wildcard tests/guests/libs/*.c)) \
-	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
-	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
-
-.PHONY: all programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc check-layers check-words check-format docs demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns bench-snapshot \
-	own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address sanitize-thread check-unstable \
-	install uninstall deps clean help
+.PHONY: all deps docs install uninstall clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 ## all: build the faces, the command, the daemon and the simulated driver (the default)
 all: $(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(COMMAND) $(DAEMON) $(SIM) $(SIM_OLD) $(SIMSMI)
-
-## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
 
 # ---- what the build needs -------------------------------------------------------------------
 
@@ -140,54 +118,35 @@ $(O)/.deps: Makefile tools/get-deps tools/cuda-headers.txt
 	$(Q)tools/get-deps --cuda-home '$(CUDA_HOME)' --cuda-headers '$(CUDA_HEADERS)' $(PACKAGES)
 	@touch $@
 
-GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-go openjdk-17-jdk-headless \
-		  openmpi-bin
-
-## deps-guests: install what some guests of "make check" are made of; those whose program is missing are skipped
-deps-guests:
-	$(Q)$(MAKE) --no-print-directory O=$(O)/guests PACKAGES='$(GUEST_PACKAGES)' deps
-
 # ---- generated code -------------------------------------------------------------------------
 
 # libc's functions that the driver face has too (checkpoint/control/signals.h).
 INTERPOSED := sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset sigignore siginterrupt
 
 $(GEN)/libcuda.S: wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt Makefile | $(O)/.deps
-	$(call say,GEN,$@)
-	@mkdir -p $(GEN)
-	$(Q)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt --face libcuda \
+	$(call begin,GEN)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt --face libcuda \
 		$(INTERPOSED:%=--also %) -o $(GEN)
 
 $(GEN)/calls.c: wrapper/face/gen_calls.py wrapper/face/driver.calls wrapper/face/driver.words wrapper/face/exports/libcuda.txt | $(O)/.deps
-	$(call say,GEN,$@)
-	@mkdir -p $(GEN)
-	$(Q)CC='$(CC)' $(PYTHON) wrapper/face/gen_calls.py --cuda-include $(CUDA_HOME)/include \
+	$(call begin,GEN)CC='$(CC)' $(PYTHON) wrapper/face/gen_calls.py --cuda-include $(CUDA_HOME)/include \
 		--exports wrapper/face/exports/libcuda.txt --calls wrapper/face/driver.calls \
 		--words wrapper/face/driver.words -o $(GEN)
 
 $(GEN)/trace_calls.c: wrapper/face/gen_trace.py wrapper/face/gen_calls.py wrapper/trace/trace.calls \
 		wrapper/face/exports/libcuda.txt | $(O)/.deps
-	$(call say,GEN,$@)
-	@mkdir -p $(GEN)
-	$(Q)CC='$(CC)' $(PYTHON) wrapper/face/gen_trace.py --cuda-include $(CUDA_HOME)/include \
+	$(call begin,GEN)CC='$(CC)' $(PYTHON) wrapper/face/gen_trace.py --cuda-include $(CUDA_HOME)/include \
 		--exports wrapper/face/exports/libcuda.txt --trace wrapper/trace/trace.calls -o $@
 
 $(GEN)/cudart-%/libcudart.S: wrapper/face/gen_exports.py wrapper/face/exports/libcudart-%.txt | $(O)/.deps
-	$(call say,GEN,$@)
-	@mkdir -p $(@D)
-	$(Q)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcudart-$*.txt --face libcudart -o $(@D)
+	$(call begin,GEN)$(PYTHON) wrapper/face/gen_exports.py wrapper/face/exports/libcudart-$*.txt --face libcudart -o $(@D)
 
 # ---- objects and libraries ------------------------------------------------------------------
 
 $(OBJ)/%.o: %.c | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
+	$(call begin,CC)$(COMPILE) -I$(GEN) -c $< -o $@
 
 $(OBJ)/gen/%.o: $(GEN)/%.c
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -I$(GEN) -c $< -o $@
+	$(call begin,CC)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
 $(call c_objects,wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S
@@ -202,9 +161,7 @@ $(OBJ)/%.a:
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
+	$(call begin,LD)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
 
 $(FACE_LINK): $(DRIVER_FACE)
 	$(call say,LN,$@)
@@ -212,25 +169,17 @@ $(FACE_LINK): $(DRIVER_FACE)
 
 # It has no libc (wrapper/audit/audit.c), so that nothing may be called that a compiler brings along.
 $(OBJ)/audit/%.o: %.c | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(filter-out $(SANFLAGS),$(COMPILE)) -ffreestanding -fno-stack-protector -fno-tree-loop-distribute-patterns \
+	$(call begin,CC)$(filter-out $(SANFLAGS),$(COMPILE)) -ffreestanding -fno-stack-protector -fno-tree-loop-distribute-patterns \
 		-U_FORTIFY_SOURCE -c $< -o $@
 
 $(AUDITOR): $(addprefix $(OBJ)/audit/,wrapper/audit/audit.o wrapper/audit/syscalls.o common/find_file.o)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -shared -nostdlib $(CFLAGS) $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--build-id $^ -o $@
+	$(call begin,LD)$(CC) -shared -nostdlib $(CFLAGS) $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--build-id $^ -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
 
 $(OBJ)/cudart-%/runtime.o: wrapper/face/runtime.c $(GEN)/cudart-%/libcudart.S
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
+	$(call begin,CC)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
 
 # DT_RPATH, not DT_RUNPATH: the driver face of the same directory comes before LD_LIBRARY_PATH.
 $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(COMMON) $(DRIVER_FACE)
@@ -239,344 +188,17 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 		-Wl,-rpath,'$$ORIGIN' -Wl,--version-script,$(GEN)/cudart-$*/libcudart.map $^ -ldl -o $@
 
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
 
 $(DAEMON): $(call c_objects,tools/daemon/*.c tools/job/reach.c tools/job/rest.c tools/job/steps.c) $(COMMON)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
 
-# Its kernels are loops over memory, and take a good part of the time of most tests.
-$(OBJ)/tests/sim/kernels.o: private CFLAGS += -O3
+# ---- tests and benches ----------------------------------------------------------------------
 
-# No call of a driver is a cancellation point.
-$(SIM_OLD): private LINK_UNCANCELLED += -Wl,--version-script,tests/sim/old.map
-$(SIM_OLD): | tests/sim/old.map
-$(SIM) $(SIM_OLD): $(SIM_OBJS) $(OBJ)/common/uncancelled.o
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -shared $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
-
-$(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $< -pthread -o $@
-
-$(BENCH_TOUCH): $(call c_objects,tests/bench/bench_touch.c) $(COMMON)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
-
-$(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -pthread -o $@
-
-# ---- tests ----------------------------------------------------------------------------------
-
-$(O)/tests/unit/%: $(OBJ)/tests/unit/%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
-
-# Its allocations are to fail, and those of the libraries in it.
-comma := ,
-$(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
-	posix_memalign mmap madvise pthread_create)
-$(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
-
-# It sets the clock.
-$(O)/tests/unit/common/test_pact: private CFLAGS += -Wl,--wrap=clock_ms
-
-# There is as much memory as it says.
-$(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
-
-$(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
-
-# What a target has beside its pattern's objects comes last in $^, and an archive must come behind it.
-in_link_order = $(filter %.o,$^) $(filter %.a,$^)
-
-# kparams stands alone.
-$(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
-
-$(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
-$(O)/tests/fuzz/replay_turns: $(OBJ)/tools/daemon/lines.o
-$(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
-
-ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
-$(ELF_TESTS) $(O)/tests/fuzz/replay_elf: $(OBJ)/tests/elf_oracle.o $(COMMON)
-$(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
-
-# The daemon's books and policy.
-$(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests/unit/daemon/turns_world.o
-$(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
-
-# Parts of the command.
-# The test plays the jobs, and sets the clock.
-$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
-$(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
-
-$(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_host_image.o $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
-
-FUZZ_LIBS := $(COMMAND_LIBS) $(INI_LIBS) -ldl -pthread
-
-$(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $(FUZZ_LIBS) -o $@
-
-# With RELOCATABLE=1 it needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
-$(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
-	$(call say,CLANG,$@)
-	@mkdir -p $(@D)
-	$(Q)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
-
-$(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
-$(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
-$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
-$(O)/tests/fuzz/fuzz_turns: tools/daemon/lines.c common/nvml.c
-$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c)
-
-$(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
-
-PROGRAM_HEADERS := $(wildcard tests/programs/*.h)
-
-# Programs that use CUDA are linked as users link theirs: against the toolkit's stub.
-$(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) $< \
-		-L$(CUDA_HOME)/lib64/stubs -lcuda -ldl -pthread -o $@
-
-# The libraries call the program's secure_getenv().
-$(O)/tests/programs/fork_binding: CFLAGS += -rdynamic
-
-$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/cuda_driver.c)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
-
-# What tests preload into a job comes before the sanitizers' runtime, so it is built without.
-$(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
-
-# Guests that do not use CUDA must not load it natively either.
-$(O)/tests/guests/programs/%: tests/guests/programs/%.c tests/guests/programs/guest.h $(PROGRAM_HEADERS) | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -Wno-deprecated-declarations $< \
-		-L$(CUDA_HOME)/lib64/stubs -Wl,--as-needed -lcuda -ldl -pthread -o $@
-
-$(O)/tests/guests/libs/%.so: tests/guests/libs/%.c | $(O)/.deps
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fPIC -shared $< -o $@
-
-$(O)/tests/guests/libs/opener.so: private CFLAGS += -Wl,-rpath,'$$ORIGIN/beside' -Wl,--enable-new-dtags
-
-$(O)/tests/guests/programs/%-go: tests/guests/programs/%.go
-	$(call say,GO,$@)
-	@mkdir -p $(@D)
-	$(Q)GOCACHE='$(abspath $(O))/go' go build -o $@ $<
-
-$(O)/tests/guests/programs/%.class: tests/guests/programs/%.java
-	$(call say,JAVAC,$@)
-	@mkdir -p $(@D)
-	$(Q)javac -XDignore.symbol.file -d $(@D) $<
-
-# A CUDA 12 program needs no CUDA 12 toolkit here: it is linked to our face of that runtime.
-$(O)/tests/programs/runtime12: tests/programs/runtime12.c $(LIBDIR)/libcudart.so.12 $(PROGRAM_HEADERS)
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(SANFLAGS) $(WARN) \
-		$(filter-out %.h,$^) -o $@
-
-NVCC_ARCH := -gencode arch=compute_75,code=[sm_75,compute_75] -gencode arch=compute_90,code=sm_90
-NVCC_LIBS  = $(if $(findstring cublas,$*),-lcublas) $(if $(findstring cufft,$*),-lcufft)
-$(O)/tests/%: tests/%.cu $(PROGRAM_HEADERS) | $(O)/.deps
-	$(call say,NVCC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. $< $(NVCC_LIBS) -o $@
-
-$(O)/tests/programs/static_rt $(O)/tests/programs/dynamic_rt: tests/programs/runtime.cu $(PROGRAM_HEADERS) | $(O)/.deps
-	$(call say,NVCC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCH) -I. \
-		-cudart $(if $(findstring dynamic,$@),shared,static) $< -o $@
-
-# All limits of tests only guard against a hang. Sanitizers make them longer, and so does TEST_PATIENCE=N, for a machine
-# that is N times as slow: here, and in PATIENCE of tests/harness.py.
-export TEST_PATIENCE ?= 1
-SLOWER := $(shell echo $$(($(TEST_PATIENCE) * $(if $(SANITIZE),$(if $(filter thread,$(SANITIZE)),4,2),1))))
-# A test of a Check program has 4 seconds by default, too few on a loaded machine: 2 minutes here.
-must_preload = $(if $(word 2,x$(CURDIR)x)$(findstring :,$(CURDIR)),$(error $(CURDIR): most tests preload, which the loader \
-	       cannot from a path with a space or a colon; move the clone))
-# TEST_PATH: the directory of all programs that tests may use (own-programs); without it they have those of PATH.
-RUN_TESTS = $(must_preload) $(TEST_PATH:%=PATH='%') \
-	    BUILD='$(abspath $(O))' CUDA_HOME='$(abspath $(CUDA_HOME))' CUDAW_REAL_LIBCUDA='$(abspath $(SIM))' \
-	    CK_DEFAULT_TIMEOUT=24 CK_TIMEOUT_MULTIPLIER=$(shell echo $$((5 * $(SLOWER)))) $(PYTHON) tests/runner.py \
-	    $(UNSTABLE:%=--unstable '%')
-
-# With sanitizers the face cannot be preloaded, which test_run.py and the guests are about, and a driver that crashes
-# or too little address space, in test_doctor.py, is reported by them.
-NOT_SANITIZED := tests/cli/test_run.py tests/cli/test_doctor.py $(wildcard tests/guests/test_*.py)
-# The command and cudawd have one thread each. In the programs of these tests of jobs one thread makes all calls: how
-# the threads of a pause go with it is what the others are about.
-ifeq ($(SANITIZE),thread)
-NOT_SANITIZED += $(filter-out %_write.py,$(wildcard tests/cli/test_*.py)) \
-	$(addprefix tests/jobs/test_,$(addsuffix .py,across allocfaults asserts calls driver_pause frag full given_back green \
-	kinds managed memory ordered pointers restore_refused snapshot snapshot_faults translated))
-endif
-# The longest tests come first and the unit tests last, so that no long one runs alone at the end.
-PY_TESTS := $(wildcard tests/guests/test_*.py tests/jobs/test_translated.py tests/cli/test_snapshot_write.py)
-PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
-LONG_UNIT_TESTS := $(filter %/test_fault_pairs %/kparams/test_libs,$(UNIT_TESTS))
-QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
-TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
-# Unit tests without threads and without a clock: a failure is no chance.
-CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
-	   vmem/test_suballoc vmem/test_translate vmem/test_places wrapper/test_rewrite checkpoint/test_control_state \
-	   checkpoint/test_gate_model checkpoint/test_sharing_model common/test_pact) $(O)/tests/fuzz/%,$(UNIT_TESTS))
-CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
-	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
-# Most tests wait more than they work: so many more run at once while a processor is idle.
-SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
-# Those that ONLY names, and what they need. Tests that want a program of the CUDA runtime skip where nvcc is missing.
-CHOSEN := $(if $(ONLY),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') -- $(TESTS)),$(TESTS))
-CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
-	$(if $(filter %.py,$(CHOSEN)),$(SETTINGS_PAGE) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
-	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
-	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
-## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
-check: all $(CHECK_NEEDS)
-	$(Q)$(CHECK) $(TESTS)
-
-## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
-check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)
-	$(Q)$(CHECK) $(LONG_UNIT_TESTS) $(QUICK) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
-
-## own-programs: fill DIR with links to the programs that deps and deps-guests install, for "make check TEST_PATH=DIR"
-own-programs:
-	$(Q)test -d "$(DIR)" || { echo "usage: make own-programs DIR=/path/to/directory"; exit 2; }
-	$(Q)tests/own-programs '$(DIR)' $(PACKAGES) $(GUEST_PACKAGES)
-
-# What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
-# Random orders of the unit tests last 3 s each there instead of 8, and 60 in "make soak".
-SLOW := tests/slow
-check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 3
-jobs_of = $(patsubst %,tests/jobs/test_%.py,$(1))
-## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
-check-ci:
-	$(Q)$(MAKE) --no-print-directory check WITHOUT=$(SLOW)
-check-ci-address:
-	$(Q)$(MAKE) --no-print-directory check $(ASAN) WITHOUT=$(SLOW) \
-		PY_TESTS='$(call jobs_of,control requests forked states sharing parts snapshot_faults)'
-check-ci-thread:
-	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
-
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, all pairs of faults, and tests/slow
-# TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
-soak: SOAK_CYCLES ?= 1000
-soak: export SOAK_CYCLES := $(SOAK_CYCLES)
-soak: TURNS_SOAK ?= 500 200 50
-soak: export TURNS_SOAK := $(TURNS_SOAK)
-soak: export PAIRS := all
-soak: export PARTS_SECONDS := 60
-soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
-	$(Q)$(MAKE) --no-print-directory check \
-		ONLY='$(filter-out test_turns_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
-	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_turns_soak.py \
-		$(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
-
-## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT
-mutants: $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_*.c))
-	$(Q)MUTANT_COMPILE='$(COMPILE)' MUTANT_LINK='$(CC) $(CFLAGS) $(SANFLAGS)' \
-		MUTANT_LIBS="$$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread" \
-		$(PYTHON) tests/mutants '$(O)' --jobs $(JOBS) --only '$(ONLY)'
-
-## storm: jobs, commands, signals and clients at random, on the simulated driver. SEED=new STORM_SECONDS=60
-storm: STORM_SECONDS ?= 60
-storm: all $(C_PROGRAMS)
-	$(Q)export SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); \
-		echo "storm: SEED=$$SEED STORM_SECONDS=$(STORM_SECONDS)"; \
-		STORM_SECONDS=$(STORM_SECONDS) $(RUN_TESTS) --timeout $$(($(STORM_SECONDS) + 1800)) \
-		--results $(RESULTS)/storm tests/storm/storm.py
-
-## fuzz: run each fuzz target under libFuzzer, ASan and UBSan (needs clang). FUZZ_SECONDS=60
-fuzz: $(FUZZ_TARGETS:%=$(O)/tests/fuzz/fuzz_%)
-	$(Q)set -e; for t in $(FUZZ_TARGETS); do \
-		mkdir -p $(O)/tests/fuzz/found/$$t; \
-		$(O)/tests/fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -max_len=12288 -timeout=10 \
-			-print_final_stats=1 -artifact_prefix=$(O)/tests/fuzz/ \
-			$$(test ! -f tests/fuzz/$$t.dict || echo -dict=tests/fuzz/$$t.dict) \
-			$(O)/tests/fuzz/found/$$t tests/fuzz/corpus/$$t tests/kparams/fixtures; \
-	done
-
-## check-gpu: run the GPU tests on what "make programs" built; builds nothing. RESULTS=dir, ONLY="NAME moved_*"
-check-gpu:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/runner.py --results $(RESULTS) --list tests/gpu/list \
-		$(ONLY:%=--only '%')
-
-## check-real: run real programs through 30 pauses each, on a GPU. PART=torch|models|libraries (all), CHECKED=1, ONLY=NAME
-# CHECKED: with CUDAW_CHECK=1 instead of pauses.
-check-real:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/real/real.py --results $(RESULTS) $(PART:%=--part %) \
-		$(if $(CHECKED),--check) $(ONLY:%=--only '%')
-
-## check-fresh: run the README's two commands in clean root directories (needs root, debootstrap and archives)
-# SUITES="bookworm trixie noble" ONLY="NAME..." DEBIAN_MIRROR= UBUNTU_MIRROR= UBUNTU_KEYRING= FRESH_DIR=/var/tmp
-check-fresh:
-	$(Q)RESULTS='$(RESULTS)' tests/check-fresh $(SUITES)
-
-## check-layers: check that each directory includes only what docs/architecture.md lets it
-check-layers:
-	$(Q)tests/check-layers
-
-## check-words: check that one word means one thing, as docs/architecture.md has it
-check-words:
-	$(Q)tests/check-words
-
-## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
-check-abi: all
-	$(Q)test -n "$(REAL)" || { echo "usage: make check-abi REAL=/path/to/libcuda.so.1 (or libcudart.so.N)"; exit 2; }
-	$(Q)soname=$$(readelf -d "$(REAL)" | sed -n 's/.*soname: \[\(.*\)\]/\1/p'); \
-		tests/check-abi $(LIBDIR)/$$soname "$(REAL)"
-
-## check-glibc: check that what is installed needs no glibc later than 2.34
-check-glibc: all
-	$(Q)tests/check-glibc $(DRIVER_FACE) $(AUDITOR) $(RUNTIME_FACES) $(FREEMEM) $(COMMAND) $(DAEMON)
-
-## check-format: fail where clang-format would change a file
-check-format:
-	$(Q)git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+include tests/rules.mk
 
 ## docs: write the table of settings (common/settings.h) into docs/settings.md and the man page
 docs: $(SETTINGS_PAGE)
@@ -584,81 +206,6 @@ docs: $(SETTINGS_PAGE)
 	$(Q)$(SETTINGS_PAGE) man < tools/cudaw.1 > $(O)/cudaw.1
 	$(Q)cp $(O)/settings.md docs/settings.md
 	$(Q)cp $(O)/cudaw.1 tools/cudaw.1
-
-## demo: a job counts on the GPU, is paused and resumed, and its result verified; two that do not fit take turns
-demo: all $(O)/tests/programs/counter $(O)/tests/programs/hog $(O)/tests/preload/nvml.so
-	$(Q)BUILD='$(abspath $(O))' tests/demo
-
-## bench: measure the cost of the wrapper beside a native run (needs a GPU, and "make programs")
-bench:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench.py --results $(RESULTS)
-
-## bench-nccl: measure NCCL's all_reduce between two GPUs beside a native run (needs them, and PyTorch)
-bench-nccl:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench.py --only nccl --cpus 8 --rounds 5 --pairs 1 --results $(RESULTS)
-
-## bench-launch: measure a launch with eight parameters in each mode (needs a GPU, and "make programs")
-bench-launch:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
-
-## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs"). GIB=32,100 GPUS=1
-bench-pause:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
-
-## bench-turns: measure jobs that take turns (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
-# Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone. ARGS="--quantum 60"
-bench-turns:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_turns.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
-
-## bench-first-pause: measure a second job's first pause beside threads that touch fresh host memory. GIB=40
-bench-first-pause:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_first_pause.py $(GIB:%=--gib %) --results $(RESULTS)
-
-## bench-snapshot: measure snapshots beside direct I/O (needs a GPU, and "make programs"). SIZE=32 (GiB) DIR=/on/the/disk
-bench-snapshot: SIZE ?= 32
-bench-snapshot:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
-		--results $(RESULTS)
-
-ifdef SANITIZE
-# Sanitizers make loops over memory up to ten times as slow, and those of programs, kernels and copies are not what is
-# tested. The programs have the runtime alone.
-RUNTIME := $(if $(filter thread,$(SANITIZE)),tsan,asan)
-LOOPS := $(filter-out %/digests,$(C_PROGRAMS)) $(OBJ)/tests/sim/kernels.o $(OBJ)/tests/sim/bulk.o
-$(LOOPS): private SANFLAGS :=
-$(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-name=lib$(RUNTIME)_preinit.o) -l$(RUNTIME)
-
-# Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
-# In test_trace and test_rewrite the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags
-# UBSan's check of &gate_self goes by.
-$(OBJ)/wrapper/trace/%.o $(OBJ)/gen/calls.o: private SANFLAGS += -fno-sanitize=null
-endif
-
-ifdef SANITIZE
-# A report ends the process that it is of: SANITIZER_STATUS of tests/runner.py. TSan's own handlers would come to our
-# sigaction() before TSan can run anything.
-export UBSAN_OPTIONS = halt_on_error=1:print_stacktrace=1:exitcode=86
-export LSAN_OPTIONS = suppressions=$(CURDIR)/tests/lsan-suppressions:print_suppressions=0
-export TSAN_OPTIONS = halt_on_error=1:atexit_sleep_ms=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0
-endif
-
-ASAN := O=$(O)/asan SANITIZE=address,undefined
-TSAN := O=$(O)/tsan SANITIZE=thread
-sanitized = $(MAKE) --no-print-directory storm $(1) && $(MAKE) --no-print-directory check $(1)
-## check-sanitizers: run the tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread)
-# The second also runs after the first has failed; a test that has been unstable for long fails.
-check-sanitizers:
-	$(Q)status=0; for part in sanitize-address sanitize-thread check-unstable; do \
-		$(MAKE) --no-print-directory $$part || status=1; done; exit $$status
-sanitize-address:
-	$(Q)$(call sanitized,$(ASAN))
-sanitize-thread:
-	$(Q)$(call sanitized,$(TSAN))
-
-## check-unstable: fail where tests/unstable has an entry that is older than 14 days
-check-unstable:
-	$(Q)tests/check-unstable
 
 # ---- installing -----------------------------------------------------------------------------
 
@@ -699,6 +246,6 @@ clean:
 
 ## help: print this list
 help:
-	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST)) | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
+	@sed -n 's/^## //p' Makefile tests/rules.mk | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')
