@@ -22,8 +22,8 @@ static struct grant *find(CUcontext ctx, CUcontext owner)
 	struct grant *p;
 
 	LL_FOREACH(grants, p)
-	if (p->ctx == ctx && p->owner == owner)
-		break;
+		if (p->ctx == ctx && p->owner == owner)
+			break;
 	return p;
 }
 
@@ -32,8 +32,8 @@ static bool has_access(CUdevice dev, CUdevice owner_dev)
 	const struct grant *p;
 
 	LL_FOREACH(grants, p)
-	if (p->dev == dev && p->owner_dev == owner_dev)
-		return true;
+		if (p->dev == dev && p->owner_dev == owner_dev)
+			return true;
 	return false;
 }
 
@@ -162,8 +162,7 @@ static void forget_context(CUcontext ctx)
 	struct grant *p, *next;
 
 	pthread_mutex_lock(&lock);
-	LL_FOREACH_SAFE(grants, p, next)
-	{
+	LL_FOREACH_SAFE(grants, p, next) {
 		if (p->ctx != ctx && p->owner != ctx)
 			continue;
 		LL_DELETE(grants, p);

@@ -105,8 +105,7 @@ void heap_release_context(CUcontext ctx, CUdevice dev)
 {
 	struct heap **heaps = &vm.devices[dev].heaps, *heap, *next;
 
-	LL_FOREACH_SAFE(*heaps, heap, next)
-	{
+	LL_FOREACH_SAFE(*heaps, heap, next) {
 		if (heap->ctx != ctx)
 			continue;
 		LL_DELETE(*heaps, heap);

@@ -101,8 +101,8 @@ static struct region *cache_find(CUcontext ctx, CUdevice dev, size_t size)
 	struct region *r;
 
 	DL_FOREACH(vm.devices[dev].cache, r)
-	if (r->size == size && r->ctx == ctx)
-		return r;
+		if (r->size == size && r->ctx == ctx)
+			return r;
 	return NULL;
 }
 

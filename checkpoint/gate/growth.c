@@ -93,13 +93,11 @@ static struct growth_slot *take_slot(pid_t self)
 	int saved = errno;
 	struct growth_slot *added;
 
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		if (__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE) == self)
 			return s;
 	}
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		pid_t owner = __atomic_load_n(&s->tid, __ATOMIC_ACQUIRE);
 
 		if ((!owner || threads_ended(owner)) &&
@@ -208,8 +206,7 @@ static bool are_told(CUdevice dev, bool pinned)
 {
 	int count = 0;
 
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		count += has_stage(s, STAGE_TOLD) &&
 			 __atomic_load_n(&s->dev, __ATOMIC_RELAXED) == dev &&
 			 __atomic_load_n(&s->pinned, __ATOMIC_RELAXED) == pinned &&
@@ -223,8 +220,7 @@ static struct growth_slot *first_asked(uint32_t *first_word, struct growth *grow
 {
 	struct growth_slot *first = NULL;
 
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
 		struct growth g = growth_of(s, word);
 
@@ -254,8 +250,7 @@ bool growth_next(struct growth *growth)
 
 void growth_untold(void)
 {
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_SEQ_CST);
 
 		if (word && word % STAGES == STAGE_TOLD)
@@ -267,8 +262,7 @@ void growth_untold(void)
 
 bool growth_waiting(struct growth *growth)
 {
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		uint32_t word = __atomic_load_n(&s->word, __ATOMIC_ACQUIRE);
 
 		*growth = growth_of(s, word);
@@ -305,16 +299,14 @@ void growth_answer(unsigned int serial, bool room)
 {
 	if (!serial)
 		return;
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		answer(s, serial, room);
 	}
 }
 
 void growth_refuse_all(void)
 {
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		answer(s, 0, false);
 	}
 }
@@ -323,8 +315,7 @@ void growth_refuse_all(void)
 static void forget_in_child(void)
 {
 	wake = NULL;
-	FOR_EACH_SLOT(s)
-	{
+	FOR_EACH_SLOT(s) {
 		s->word = 0;
 		s->tid = 0;
 	}

@@ -40,8 +40,8 @@ static struct capture *find(CUstream stream, CUcontext ctx)
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (c->stream == stream && c->tid == tid && (!tid || c->ctx == ctx))
-		break;
+		if (c->stream == stream && c->tid == tid && (!tid || c->ctx == ctx))
+			break;
 	return c;
 }
 
@@ -120,8 +120,8 @@ static struct capture *find_asked(CUcontext ctx)
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (ends_with(c, ctx) && c->asked)
-		break;
+		if (ends_with(c, ctx) && c->asked)
+			break;
 	return c;
 }
 
@@ -131,8 +131,8 @@ static void set_ending(CUcontext ctx, bool ending)
 	struct capture *c;
 
 	DL_FOREACH(captures, c)
-	if (ends_with(c, ctx))
-		c->ending = ending;
+		if (ends_with(c, ctx))
+			c->ending = ending;
 }
 
 /* With lock held; releases it while it waits. */
@@ -164,8 +164,8 @@ void captures_remove_context(CUcontext ctx)
 	pthread_mutex_lock(&lock);
 	end_questions(ctx);
 	DL_FOREACH_SAFE(captures, c, next)
-	if (ends_with(c, ctx))
-		remove_locked(c);
+		if (ends_with(c, ctx))
+			remove_locked(c);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -138,8 +138,8 @@ void driver_memory_release_context(CUcontext ctx)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, entries, e, next)
-	if (e->ctx == ctx)
-		remove_locked(e);
+		if (e->ctx == ctx)
+			remove_locked(e);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -158,9 +158,9 @@ static void tidy_dmabufs(void)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, entries, e, next)
-	if (e->key.kind == DRIVER_MEMORY_DMABUF &&
-	    (!vmem_lookup(e->key.handle, &info) || info.id != e->id))
-		remove_locked(e);
+		if (e->key.kind == DRIVER_MEMORY_DMABUF &&
+		    (!vmem_lookup(e->key.handle, &info) || info.id != e->id))
+			remove_locked(e);
 	pthread_mutex_unlock(&lock);
 }
 

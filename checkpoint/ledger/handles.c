@@ -105,7 +105,7 @@ bool handles_are_mapped(uint64_t ptr, size_t size)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, mappings, m, next)
-	found |= m->ptr < ptr + size && ptr < m->ptr + m->size;
+		found |= m->ptr < ptr + size && ptr < m->ptr + m->size;
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -117,10 +117,10 @@ bool handles_export_dmabuf(uint64_t ptr, size_t size)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, mappings, m, next)
-	if (m->ptr < ptr + size && ptr < m->ptr + m->size) {
-		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, m->handle, 0);
-		found = true;
-	}
+		if (m->ptr < ptr + size && ptr < m->ptr + m->size) {
+			driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, m->handle, 0);
+			found = true;
+		}
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -170,7 +170,7 @@ void handles_unmap(uint64_t ptr, size_t size)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, mappings, m, next)
-	if (m->ptr >= ptr && m->ptr - ptr < size)
-		forget_mapping_locked(m);
+		if (m->ptr >= ptr && m->ptr - ptr < size)
+			forget_mapping_locked(m);
 	pthread_mutex_unlock(&lock);
 }

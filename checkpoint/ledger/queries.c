@@ -186,8 +186,7 @@ void queries_settle(const struct cuda_driver *drv)
 	pthread_mutex_unlock(&lock);
 	if (!list)
 		return;
-	LL_FOREACH_SAFE(list, q, next)
-	{
+	LL_FOREACH_SAFE(list, q, next) {
 		if (!drv->cuCtxSetCurrent(q->ctx))
 			drv->cuEventDestroy_v2((CUevent)q->handle);
 		free(q);
@@ -232,13 +231,13 @@ static void forget_context(CUcontext ctx)
 	pthread_mutex_lock(&lock);
 	for (enum query_kind kind = 0; kind < QUERY_KINDS; kind++)
 		HASH_ITER(hh, tables[kind], q, next)
-	if (q->ctx == ctx)
-		remove_locked(kind, q);
+			if (q->ctx == ctx)
+				remove_locked(kind, q);
 	LL_FOREACH_SAFE(destroyed, q, next)
-	if (q->ctx == ctx) {
-		LL_DELETE(destroyed, q);
-		free(q);
-	}
+		if (q->ctx == ctx) {
+			LL_DELETE(destroyed, q);
+			free(q);
+		}
 	for (size_t i = alive_count; i-- > 0;)
 		if (alive[i].ctx == ctx)
 			alive[i] = alive[--alive_count];

@@ -235,8 +235,7 @@ static const json_t *find_file(const json_t *files, const char *name)
 	const json_t *file;
 	size_t i;
 
-	json_array_foreach(files, i, file)
-	{
+	json_array_foreach(files, i, file) {
 		const char *listed = json_string_value(json_object_get(file, "name"));
 
 		if (listed && !strcmp(listed, name))

@@ -103,8 +103,7 @@ static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error
 	m->devices = calloc(json_array_size(array) + 1, sizeof(*m->devices));
 	if (!m->devices)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	json_array_foreach(array, i, object)
-	{
+	json_array_foreach(array, i, object) {
 		struct gpu *device = &m->devices[i];
 		uint64_t held = 0;
 
@@ -135,8 +134,7 @@ static int get_regions(struct snapshot_manifest *m, struct snapshot_error *error
 	m->regions = calloc(json_array_size(array) + 1, sizeof(*m->regions));
 	if (!m->regions)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	json_array_foreach(array, i, object)
-	{
+	json_array_foreach(array, i, object) {
 		if (get_number(object, "address", INTEGER, &address, error) ||
 		    get_number(object, "size", SNAPSHOT_CHUNKS_MAX * SNAPSHOT_CHUNK, &size,
 			       error) ||
@@ -164,8 +162,7 @@ static int check_mappings(const json_t *object, struct snapshot_error *error)
 
 	if (ret)
 		return ret;
-	json_array_foreach(array, i, mapping)
-	{
+	json_array_foreach(array, i, mapping) {
 		if (get_number(mapping, "address", INTEGER, &address, error) ||
 		    get_number(mapping, "size", INTEGER, &size, error) ||
 		    get_number(mapping, "offset", INTEGER, &offset, error))
@@ -184,8 +181,7 @@ static int check_objects(const struct snapshot_manifest *m, struct snapshot_erro
 
 	if (ret)
 		return ret;
-	json_array_foreach(array, i, object)
-	{
+	json_array_foreach(array, i, object) {
 		if (get_number(object, "address", INTEGER, &address, error))
 			return -EBADMSG;
 		while (region < m->nregions && m->regions[region].address < address)
@@ -212,8 +208,7 @@ static int get_data(struct snapshot_manifest *m, struct snapshot_error *error)
 	m->data = calloc(json_array_size(array) + 1, sizeof(*m->data));
 	if (!m->data)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	json_array_foreach(array, i, object)
-	{
+	json_array_foreach(array, i, object) {
 		if (get_number(object, "number", SNAPSHOT_NUMBER_MAX, &number, error) ||
 		    get_number(object, "size", INTEGER, &size, error))
 			return -EBADMSG;
@@ -307,8 +302,7 @@ static bool is_kind(const json_t *value, enum kind kind)
 	case TEXT_OR_NULL:
 		return is_text(value) || json_is_null(value);
 	case TEXTS:
-		json_array_foreach(value, i, text)
-		{
+		json_array_foreach(value, i, text) {
 			if (!is_text(text))
 				return false;
 		}
@@ -382,8 +376,7 @@ static int check_fields(const struct snapshot_manifest *m, const struct field *f
 		return check_field(in, field, error);
 	if (!json_is_array(in))
 		return bad(error, field->in, "an array", in);
-	json_array_foreach(in, i, object)
-	{
+	json_array_foreach(in, i, object) {
 		if (check_field(object, field, error))
 			return -EBADMSG;
 	}

@@ -180,8 +180,7 @@ static void print_sizes(const struct snapshot *s, const struct found *found)
 		printf("image     %s of that in %zu files: the processes\n",
 		       format_bytes(a, found->image_bytes), found->image_files);
 	}
-	json_array_foreach(phases, i, phase)
-	{
+	json_array_foreach(phases, i, phase) {
 		double ms = json_number_value(json_object_get(phase, "ms"));
 
 		printf("%s%s %s", i ? ", " : "took      ",

@@ -67,7 +67,8 @@ int output_json(json_t *root)
 
 	if (json_is_object(root))
 		output_stamp(root);
-	json_array_foreach(root, i, object) output_stamp(object);
+	json_array_foreach(root, i, object)
+		output_stamp(object);
 	error = json_dumpf(root, stdout, FLAGS);
 	putchar('\n');
 	return error ? EXIT_FAILED : EXIT_DONE;

@@ -40,8 +40,8 @@ void turns_set(struct turns *t, const struct turns_settings *settings)
 struct account *books_find(struct turns *t, uint32_t id)
 {
 	FOR_EACH_MEMBER(t, m)
-	if (m->id == id)
-		return m;
+		if (m->id == id)
+			return m;
 	return NULL;
 }
 
@@ -166,7 +166,7 @@ int64_t books_free(const struct turns *t, int gpu)
 	int64_t bytes = (int64_t)t->capacity[gpu];
 
 	FOR_EACH_MEMBER(t, m)
-	bytes -= (int64_t)books_held(m, gpu);
+		bytes -= (int64_t)books_held(m, gpu);
 	return bytes;
 }
 
@@ -192,7 +192,7 @@ static double share_of(const struct turns *t, const struct account *m)
 		if (!books_uses(m, g))
 			continue;
 		FOR_EACH_MEMBER(t, other)
-		n += (is_active(other) || drains(other)) && books_uses(other, g);
+			n += (is_active(other) || drains(other)) && books_uses(other, g);
 		most = n > most ? n : most;
 	}
 	return 1.0 / most;
@@ -205,8 +205,7 @@ void books_advance(struct turns *t, double now)
 	if (passed <= 0)
 		return;
 	t->now = now;
-	FOR_EACH_MEMBER(t, m)
-	{
+	FOR_EACH_MEMBER(t, m) {
 		if (is_active(m) || drains(m))
 			m->vtime += passed * share_of(t, m) / m->weight;
 		m->filled &= now - m->filled_at < SHOWN_MS;
@@ -250,8 +249,8 @@ void books_end_handover(struct turns *t, struct account *m)
 		if (t->slot[g] == m->id)
 			t->slot[g] = 0;
 	FOR_EACH_MEMBER(t, other)
-	if (other->leaves_for == m->id)
-		other->leaves_for = 0;
+		if (other->leaves_for == m->id)
+			other->leaves_for = 0;
 }
 
 void books_give_room(struct account *m, uint64_t bytes, double now)
@@ -306,7 +305,7 @@ int books_unfit_on(const struct turns *t, const struct account *m)
 void turns_drain(struct turns *t, int gpu, bool drained)
 {
 	FOR_EACH_MEMBER(t, m)
-	m->takes_all &= m->paused || drained || !t->drained[gpu];
+		m->takes_all &= m->paused || drained || !t->drained[gpu];
 	t->drained[gpu] = drained;
 }
 
@@ -316,8 +315,9 @@ static double least_vtime(struct turns *t, const struct account *m)
 	double least = -1;
 
 	FOR_EACH_MEMBER(t, other)
-	if (other != m && (is_active(other) || other->wants) && (least < 0 || other->vtime < least))
-		least = other->vtime;
+		if (other != m && (is_active(other) || other->wants) &&
+		    (least < 0 || other->vtime < least))
+			least = other->vtime;
 	return least < 0 ? m->vtime : least;
 }
 
@@ -359,8 +359,8 @@ void turns_leave(struct turns *t, uint32_t id, double now)
 	*m = (struct account){.id = 0};
 	/* There may be room now for one that could not give, or take back, what it has. */
 	FOR_EACH_MEMBER(t, other)
-	if (other->phase == PHASE_OUT)
-		other->asked_until = 0;
+		if (other->phase == PHASE_OUT)
+			other->asked_until = 0;
 }
 
 static void progress(struct turns *t, struct account *m, double now)
@@ -746,8 +746,7 @@ static uint32_t waits_for(struct turns *t, const struct account *m)
 {
 	const struct account *found = NULL, *keeps = NULL;
 
-	FOR_EACH_MEMBER(t, other)
-	{
+	FOR_EACH_MEMBER(t, other) {
 		bool meets = false;
 
 		for (int g = 0; g < TURNS_GPUS; g++)
@@ -769,8 +768,8 @@ static uint32_t waits_for(struct turns *t, const struct account *m)
 static bool anybody_waits(struct turns *t)
 {
 	FOR_EACH_MEMBER(t, m)
-	if (m->wait_since > 0 && !m->paused)
-		return true;
+		if (m->wait_since > 0 && !m->paused)
+			return true;
 	return false;
 }
 
@@ -809,15 +808,15 @@ void turns_check(const struct turns *t)
 		bool found = !t->slot[g];
 
 		FOR_EACH_MEMBER(t, m)
-		if (m->id == t->slot[g]) {
-			found = true;
-			assert(m->slot && !m->paused);
-			assert(m->phase == PHASE_ENTERS || (m->phase == PHASE_RUNS && m->ngrows));
-		}
+			if (m->id == t->slot[g]) {
+				found = true;
+				assert(m->slot && !m->paused);
+				assert(m->phase == PHASE_ENTERS ||
+				       (m->phase == PHASE_RUNS && m->ngrows));
+			}
 		assert(found);
 	}
-	FOR_EACH_MEMBER(t, m)
-	{
+	FOR_EACH_MEMBER(t, m) {
 		bool found = !m->slot;
 
 		assert(m->weight >= 1);

@@ -32,7 +32,7 @@ void parties_free(struct parties *p)
 	if (!p)
 		return;
 	FOR_EACH_PARTY(p, party)
-	party_end_round(party);
+		party_end_round(party);
 	turns_free(p->turns);
 	free(p);
 }
@@ -48,8 +48,8 @@ struct process *parties_find(struct parties *p, uint32_t id)
 struct party *parties_find_member(struct parties *p, uint32_t member)
 {
 	FOR_EACH_PARTY(p, party)
-	if (party->member == member)
-		return party;
+		if (party->member == member)
+			return party;
 	return NULL;
 }
 
@@ -58,7 +58,7 @@ size_t party_count(struct parties *p, const struct party *party)
 	size_t n = 0;
 
 	FOR_EACH_OF(p, party, m)
-	n++;
+		n++;
 	return n;
 }
 
@@ -70,8 +70,8 @@ struct turns *parties_turns(struct parties *p)
 static struct party *find_job(struct parties *p, unsigned int user, const char *job)
 {
 	FOR_EACH_PARTY(p, party)
-	if (party->user == user && !strcmp(party->job, job))
-		return party;
+		if (party->user == user && !strcmp(party->job, job))
+			return party;
 	return NULL;
 }
 
@@ -93,8 +93,7 @@ void party_tell_idle(struct parties *p, const struct party *party, double now)
 {
 	bool all = true, any = false;
 
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		all &= m->idle || m->paused;
 		any |= m->idle && !m->paused;
 	}
@@ -107,8 +106,8 @@ static void tell_shown(struct parties *p, const struct party *party, int gpu, do
 	uint64_t sum = 0;
 
 	FOR_EACH_OF(p, party, m)
-	if (sum < TURNS_NO_LIMIT)
-		sum += m->shown[gpu];
+		if (sum < TURNS_NO_LIMIT)
+			sum += m->shown[gpu];
 	turns_shown(p->turns, party->member, gpu, sum < TURNS_NO_LIMIT ? sum : TURNS_NO_LIMIT, now);
 }
 
@@ -165,8 +164,7 @@ static void tell_need(struct parties *p, const struct party *party, int gpu, dou
 	bool comes_back = party->owed && party->together && !party->was;
 	uint64_t mapped = 0, total = 0;
 
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		bool all = comes_back && m->total[gpu] > m->mapped[gpu];
 
 		mapped += all ? m->total[gpu] : m->mapped[gpu];
@@ -180,8 +178,8 @@ void party_tell_needs(struct parties *p, const struct party *party, double now)
 	bool used[TURNS_GPUS] = {0};
 
 	FOR_EACH_OF(p, party, m)
-	for (int g = 0; g < TURNS_GPUS; g++)
-		used[g] |= m->mapped[g] || m->total[g];
+		for (int g = 0; g < TURNS_GPUS; g++)
+			used[g] |= m->mapped[g] || m->total[g];
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (used[g])
 			tell_need(p, party, g, now);
@@ -200,8 +198,7 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 {
 	bool any = false, all = true, alone = false;
 
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		any |= m->paused;
 		all &= m->paused;
 		alone |= m->waits_alone;
@@ -214,8 +211,8 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 		     party->out || party->round == ROUND_IN ? any : all || alone, now);
 	/* The books forget what a paused job wanted, but its processes do not say it again. */
 	FOR_EACH_OF(p, party, m)
-	if (m->wants && !any)
-		turns_want(p->turns, party->member, now);
+		if (m->wants && !any)
+			turns_want(p->turns, party->member, now);
 }
 
 void parties_leave(struct parties *p, uint32_t id, double now)
@@ -403,8 +400,8 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 		return;
 	}
 	FOR_EACH_OF(p, m->party, other)
-	if (other != m)
-		bytes += party_sum(other->mapped);
+		if (other != m)
+			bytes += party_sum(other->mapped);
 	turns_mapped(p->turns, m->party->member, bytes, now);
 }
 
@@ -476,8 +473,8 @@ bool parties_look(struct parties *p, uint32_t id, double now, struct turns_view 
 	other = view->waits_for ? parties_find_member(p, view->waits_for) : NULL;
 	view->waits_for = 0;
 	FOR_EACH_OF(p, other, first)
-	if (!view->waits_for)
-		view->waits_for = first->id;
+		if (!view->waits_for)
+			view->waits_for = first->id;
 	if (party_count(p, m->party) > 1)
 		view->granted =
 			view->granted < view->total ? party_sum(m->mapped) : party_sum(m->total);
@@ -503,8 +500,7 @@ void parties_check(struct parties *p)
 		assert(!m->asked || m->party->round != ROUND_NONE);
 		assert(!m->held || m->party->round == ROUND_IN);
 	}
-	FOR_EACH_PARTY(p, party)
-	{
+	FOR_EACH_PARTY(p, party) {
 		assert(party_count(p, party) > 0);
 		assert(!party->rest.ranks || (party->round == ROUND_OUT && party->together));
 		assert(party->owed || !party->fresh);

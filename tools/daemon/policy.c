@@ -86,8 +86,7 @@ static bool is_starved(const struct turns *t, const struct account *m)
 {
 	double turns = 1;
 
-	FOR_EACH_MEMBER(t, x)
-	{
+	FOR_EACH_MEMBER(t, x) {
 		if (x != m && share_gpu(x, m))
 			turns += x->weight > m->weight ? (double)x->weight / m->weight : 1;
 	}
@@ -196,8 +195,7 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 	struct account *best = NULL;
 	int best_rank = 0;
 
-	FOR_EACH_MEMBER(t, x)
-	{
+	FOR_EACH_MEMBER(t, x) {
 		int rank = rank_victim(t, e, x, head);
 		bool helps = false, chosen = false;
 
@@ -238,8 +236,7 @@ static uint64_t give_up(const struct account *x, int64_t *missing)
  */
 static bool has_alone(struct turns *t, const struct account *e, int gpu, const struct choice *c)
 {
-	FOR_EACH_MEMBER(t, x)
-	{
+	FOR_EACH_MEMBER(t, x) {
 		bool counts = x != e && books_held(x, gpu);
 
 		for (size_t i = 0; c && i < c->n; i++)
@@ -374,8 +371,8 @@ static int rest_of_leaving(struct turns *t, const struct account *e)
 	int most = 0;
 
 	FOR_EACH_MEMBER(t, x)
-	if (x->leaves_for == e->id && books_rest_ms(t, x) > most)
-		most = books_rest_ms(t, x);
+		if (x->leaves_for == e->id && books_rest_ms(t, x) > most)
+			most = books_rest_ms(t, x);
 	return most;
 }
 
@@ -471,8 +468,7 @@ static void serve(struct turns *t)
 	static struct choice choice;
 	size_t n = 0;
 
-	FOR_EACH_MEMBER(t, m)
-	{
+	FOR_EACH_MEMBER(t, m) {
 		size_t i = n;
 
 		if (!wants_turn(t, m) || only_waits(t, m))
@@ -524,8 +520,7 @@ static void refuse_pinned(struct turns *t, struct account *m)
 
 	if (since <= 0)
 		return;
-	FOR_EACH_MEMBER(t, x)
-	{
+	FOR_EACH_MEMBER(t, x) {
 		double other = books_pinned_at(x);
 
 		later |= x != m && other > 0 && share_gpu(m, x) &&
@@ -539,12 +534,12 @@ static void refuse_pinned(struct turns *t, struct account *m)
 /* Tell the members that share a GPU with somebody who waits. */
 static void watch(struct turns *t)
 {
-	FOR_EACH_MEMBER(t, m)
-	{
+	FOR_EACH_MEMBER(t, m) {
 		bool on = false;
 
 		FOR_EACH_MEMBER(t, other)
-		on |= other != m && other->wait_since > 0 && !other->paused && share_gpu(m, other);
+			on |= other != m && other->wait_since > 0 && !other->paused &&
+			      share_gpu(m, other);
 		if (on != m->watched &&
 		    books_order(t,
 				&(struct turns_order){.kind = TURNS_WATCH, .id = m->id, .on = on}))
@@ -604,10 +599,10 @@ static void tidy(struct turns *t, struct account *m)
 static void make_orders(struct turns *t)
 {
 	FOR_EACH_MEMBER(t, m)
-	tidy(t, m);
+		tidy(t, m);
 	FOR_EACH_MEMBER(t, m)
-	if (m->slot)
-		hand_over(t, m);
+		if (m->slot)
+			hand_over(t, m);
 	serve(t);
 	watch(t);
 }
@@ -630,7 +625,7 @@ double turns_next(struct turns *t, double now)
 {
 	books_advance(t, now);
 	FOR_EACH_MEMBER(t, m)
-	if (m->wait_since > 0 || m->slot || is_to_leave(t, m) || m->given)
-		return LOOK_MS;
+		if (m->wait_since > 0 || m->slot || is_to_leave(t, m) || m->given)
+			return LOOK_MS;
 	return -1;
 }

@@ -16,8 +16,9 @@ static void give(struct parties *p, const struct party_order *order)
 static void say_to_asked(struct parties *p, const struct party *party, const char *text)
 {
 	FOR_EACH_OF(p, party, m)
-	if (m->asked)
-		give(p, &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
+		if (m->asked)
+			give(p,
+			     &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
 }
 
 static void say_orders(struct parties *p, const struct party *party)
@@ -25,15 +26,15 @@ static void say_orders(struct parties *p, const struct party *party)
 	char text[REACH_TEXT];
 
 	FOR_EACH_OF(p, party, m)
-	if (m->asked && rest_order(&party->rest, m->rank, text))
-		give(p, &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
+		if (m->asked && rest_order(&party->rest, m->rank, text))
+			give(p,
+			     &(struct party_order){.kind = PARTY_SAY, .id = m->id, .text = text});
 }
 
 /* Those who take their memory back are to give it up again. */
 static void stop_taking(struct parties *p, struct party *party)
 {
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		/* One alone is asked in any case. If it cannot give, it has its room, or refuses it. */
 		m->out &= !m->asked || !party->together;
 		m->asked = m->held = false;
@@ -44,8 +45,7 @@ static void stop_taking(struct parties *p, struct party *party)
 /* All have their memory, or had it: one whose fill was called off has it only now. */
 static void let_run(struct parties *p, const struct party *party)
 {
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		if (!m->asked || !m->held)
 			continue;
 		m->held = false;
@@ -72,7 +72,7 @@ static void lead(struct parties *p, struct party *party, double now)
 	if (party->committed || party->aborted)
 		return;
 	FOR_EACH_OF(p, party, m)
-	all_held &= m->held || !m->asked;
+		all_held &= m->held || !m->asked;
 	if (party->round == ROUND_IN) {
 		if (party->fails)
 			stop_taking(p, party);
@@ -100,8 +100,8 @@ static void lead(struct parties *p, struct party *party, double now)
 static bool any_asked(struct parties *p, const struct party *party)
 {
 	FOR_EACH_OF(p, party, m)
-	if (m->asked)
-		return true;
+		if (m->asked)
+			return true;
 	return false;
 }
 
@@ -126,8 +126,7 @@ static void begin_round(struct parties *p, struct party *party, double now)
 	size_t n = 0;
 
 	party->together = party_count(p, party) > 1;
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		m->asked = m->out != party->out || (party->fresh && party->out);
 		m->held = m->failed = false;
 		m->rank = n;
@@ -142,20 +141,20 @@ static void begin_round(struct parties *p, struct party *party, double now)
 	if (party->together && party->out && rest_init(&party->rest, n, p->last_id, (int64_t)now)) {
 		party_end_round(party);
 		FOR_EACH_OF(p, party, m)
-		m->asked = false;
+			m->asked = false;
 		return;
 	}
 	FOR_EACH_OF(p, party, m)
-	if (m->asked)
-		order_process(p, party, m);
+		if (m->asked)
+			order_process(p, party, m);
 }
 
 /* Processes that could not follow their job do so on their own. */
 static void let_go(struct parties *p, const struct party *party)
 {
 	FOR_EACH_OF(p, party, m)
-	if (m->failed && m->out != party->out)
-		give(p, &(struct party_order){.kind = PARTY_LET_GO, .id = m->id});
+		if (m->failed && m->out != party->out)
+			give(p, &(struct party_order){.kind = PARTY_LET_GO, .id = m->id});
 }
 
 /* A round of several processes has ended, and some have failed. */
@@ -171,7 +170,7 @@ static void take_failure(struct parties *p, struct party *party)
 		party->out = true;
 		party->end = TURNS_LEFT;
 		FOR_EACH_OF(p, party, m)
-		m->failed = false;
+			m->failed = false;
 	} else {
 		let_go(p, party);
 	}
@@ -182,8 +181,7 @@ static void answer_books(struct parties *p, struct party *party, double now)
 {
 	uint64_t freed = 0;
 
-	FOR_EACH_OF(p, party, m)
-	{
+	FOR_EACH_OF(p, party, m) {
 		freed += m->out ? m->freed : 0;
 		m->idle &= m->out;
 	}
@@ -202,7 +200,7 @@ static void end_alone(struct parties *p, struct party *party)
 {
 	party->out = false;
 	FOR_EACH_OF(p, party, m)
-	party->out |= m->out;
+		party->out |= m->out;
 }
 
 /* The round was not for the books' new order, which asks all again. */
@@ -210,7 +208,7 @@ static void forget_failures(struct parties *p, struct party *party)
 {
 	party->end = TURNS_OK;
 	FOR_EACH_OF(p, party, m)
-	m->failed = false;
+		m->failed = false;
 }
 
 static void take_order(struct parties *p, struct party *party, bool out, uint64_t bytes)
@@ -219,7 +217,7 @@ static void take_order(struct parties *p, struct party *party, bool out, uint64_
 		party->was = party->out;
 		party->waited_alone = false;
 		FOR_EACH_OF(p, party, m)
-		party->waited_alone |= m->waits_alone;
+			party->waited_alone |= m->waits_alone;
 	}
 	party->out = out;
 	party->owed = party->fresh = true;
@@ -235,7 +233,7 @@ static bool is_enough(struct parties *p, const struct party *party)
 	uint64_t total = 0;
 
 	FOR_EACH_OF(p, party, m)
-	total += party_sum(m->total);
+		total += party_sum(m->total);
 	return party_count(p, party) == 1 || party->bytes >= total;
 }
 
@@ -264,7 +262,7 @@ static bool advance(struct parties *p, struct party *party, double now)
 	if (party->short_of && is_enough(p, party))
 		take_order(p, party, false, party->bytes);
 	FOR_EACH_OF(p, party, m)
-	any |= m->out != party->out && !m->failed;
+		any |= m->out != party->out && !m->failed;
 	if (party->fresh || any) {
 		begin_round(p, party, now);
 		return party->round != ROUND_NONE;
@@ -288,8 +286,8 @@ static void take_room(struct parties *p, struct party *party, const struct turns
 	if (party->round == ROUND_IN && !party->together) {
 		party->bytes = order->bytes;
 		FOR_EACH_OF(p, party, m)
-		if (m->asked)
-			order_process(p, party, m);
+			if (m->asked)
+				order_process(p, party, m);
 	} else if (party->out) {
 		party->bytes = order->bytes;
 		party->short_of = true;
@@ -311,7 +309,7 @@ static void pass_answer(struct parties *p, const struct turns_order *order)
 static void pass_limit(struct parties *p, const struct party *party, int ms)
 {
 	FOR_EACH_OF(p, party, m)
-	give(p, &(struct party_order){.kind = PARTY_LIMIT, .id = m->id, .timeout_ms = ms});
+		give(p, &(struct party_order){.kind = PARTY_LIMIT, .id = m->id, .timeout_ms = ms});
 }
 
 static void pass_order(struct parties *p, const struct turns_order *order)
@@ -361,7 +359,7 @@ void parties_decide(struct parties *p, double now,
 	do {
 		changed = false;
 		FOR_EACH_PARTY(p, party)
-		changed |= advance(p, party, now);
+			changed |= advance(p, party, now);
 		n = turns_decide(p->turns, now, orders, ORDERS);
 		for (size_t i = 0; i < n; i++)
 			pass_order(p, &orders[i]);
@@ -374,7 +372,7 @@ double parties_next(struct parties *p, double now)
 	double next = turns_next(p->turns, now);
 
 	FOR_EACH_PARTY(p, party)
-	if (party->rest.ranks && !party->committed && !party->aborted)
-		return LOOK_MS;
+		if (party->rest.ranks && !party->committed && !party->aborted)
+			return LOOK_MS;
 	return next;
 }

@@ -57,8 +57,7 @@ int needs_files(const struct snapshot *s)
 	size_t i;
 	int ret = EXIT_DONE;
 
-	json_array_foreach(files, i, file)
-	{
+	json_array_foreach(files, i, file) {
 		int one = check_file(s, file);
 
 		if (!ret)

@@ -76,10 +76,10 @@ static void forget(CUcontext ctx)
 
 	pthread_mutex_lock(&lock);
 	LL_FOREACH_SAFE(anchors, a, next)
-	if (a->ctx == ctx) {
-		LL_DELETE(anchors, a);
-		free(a);
-	}
+		if (a->ctx == ctx) {
+			LL_DELETE(anchors, a);
+			free(a);
+		}
 	if (last == ctx)
 		__atomic_store_n(&last, NULL, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&lock);

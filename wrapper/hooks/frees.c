@@ -133,8 +133,8 @@ static bool any_asked(uint64_t last)
 	const struct retired *r;
 
 	DL_FOREACH(list, r)
-	if (r->asked && r->asked <= last)
-		break;
+		if (r->asked && r->asked <= last)
+			break;
 	return r;
 }
 
@@ -167,8 +167,8 @@ size_t frees_put_off(CUdevice dev)
 		return 0;
 	pthread_mutex_lock(&lock);
 	DL_FOREACH(list, r)
-	if (r->ctx && !r->event && !r->asked && r->info.dev == dev)
-		sum += r->info.size;
+		if (r->ctx && !r->event && !r->asked && r->info.dev == dev)
+			sum += r->info.size;
 	pthread_mutex_unlock(&lock);
 	return sum;
 }
@@ -335,8 +335,8 @@ static void set_ending(CUcontext ctx, bool ending)
 	struct retired *r;
 
 	DL_FOREACH(list, r)
-	if (r->ctx == ctx)
-		r->ending = ending;
+		if (r->ctx == ctx)
+			r->ending = ending;
 }
 
 /* With lock held: one whose event of @ctx a thread asks about. */
@@ -345,8 +345,8 @@ static struct retired *find_asked(CUcontext ctx)
 	struct retired *r;
 
 	DL_FOREACH(list, r)
-	if (r->ctx == ctx && r->asked)
-		break;
+		if (r->ctx == ctx && r->asked)
+			break;
 	return r;
 }
 
@@ -383,10 +383,10 @@ static void context_ended(CUcontext ctx)
 	end_questions(ctx);
 	set_ending(ctx, false);
 	DL_FOREACH(list, r)
-	if (r->ctx == ctx) {
-		r->ctx = NULL;
-		r->event = NULL;
-	}
+		if (r->ctx == ctx) {
+			r->ctx = NULL;
+			r->event = NULL;
+		}
 	pthread_mutex_unlock(&lock);
 }
 CONTEXT_GONE(context_ended);

@@ -173,8 +173,8 @@ static struct opened *find_locked(const struct ipc_handle *handle, CUcontext ctx
 	struct opened *o;
 
 	LL_FOREACH(list, o)
-	if (o->ctx == ctx && !memcmp(&o->handle, handle, sizeof(*handle)))
-		return o;
+		if (o->ctx == ctx && !memcmp(&o->handle, handle, sizeof(*handle)))
+			return o;
 	return NULL;
 }
 
@@ -345,8 +345,8 @@ static struct opened *find_at_locked(CUdeviceptr ptr)
 	struct opened *o;
 
 	LL_FOREACH(list, o)
-	if (o->start + o->handle.offset == ptr)
-		return o;
+		if (o->start + o->handle.offset == ptr)
+			return o;
 	return NULL;
 }
 
@@ -355,8 +355,8 @@ static struct opened *find_in_locked(CUdeviceptr ptr, size_t size)
 	struct opened *o;
 
 	LL_FOREACH(list, o)
-	if (ptr - o->start < o->handle.size || o->start - ptr < size)
-		return o;
+		if (ptr - o->start < o->handle.size || o->start - ptr < size)
+			return o;
 	return NULL;
 }
 
@@ -398,8 +398,7 @@ bool ipc_copies_enable(CUdevice dev, CUdevice owner)
 	struct opened *o;
 
 	pthread_mutex_lock(&lock);
-	LL_FOREACH(list, o)
-	{
+	LL_FOREACH(list, o) {
 		if (o->dev != owner || o->user == dev)
 			continue;
 		if (!(o->copiers & copier) && !allow(o->start, o->handle.size, dev))
@@ -478,13 +477,12 @@ static void close_all_of(CUcontext ctx)
 
 	pthread_mutex_lock(&lock);
 	LL_FOREACH_SAFE(list, o, next)
-	if (o->ctx == ctx) {
-		LL_DELETE(list, o);
-		LL_PREPEND(gone, o);
-	}
+		if (o->ctx == ctx) {
+			LL_DELETE(list, o);
+			LL_PREPEND(gone, o);
+		}
 	pthread_mutex_unlock(&lock);
-	LL_FOREACH_SAFE(gone, o, next)
-	{
+	LL_FOREACH_SAFE(gone, o, next) {
 		unmap(o->start, o->handle.size);
 		free(o);
 	}

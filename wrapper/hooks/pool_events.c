@@ -282,7 +282,7 @@ static void context_ended(CUcontext ctx)
 	(void)ctx;
 	pthread_mutex_lock(&pools_lock);
 	HASH_ITER(hh, events, e, next)
-	e->clock.count = 0;
+		e->clock.count = 0;
 	pthread_mutex_unlock(&pools_lock);
 }
 CONTEXT_GONE(context_ended);

@@ -61,10 +61,10 @@ static struct pool *pool_object(void)
 	struct pool *p;
 
 	LL_FOREACH(pools, p)
-	if (!p->handle && !p->blocks) {
-		*p = (struct pool){.next = p->next};
-		return p;
-	}
+		if (!p->handle && !p->blocks) {
+			*p = (struct pool){.next = p->next};
+			return p;
+		}
 	p = calloc(1, sizeof(*p));
 	if (p)
 		LL_PREPEND(pools, p);
@@ -401,8 +401,7 @@ void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
 
-	HASH_ITER(hh, blocks, b, next)
-	{
+	HASH_ITER(hh, blocks, b, next) {
 		if (b->ctx != ctx)
 			continue;
 		b->from = NULL;

@@ -112,12 +112,14 @@ static struct order *order_object(CUcontext ctx)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->gone && !o->count && !o->users && !o->asking && !o->ending &&
-	    (o->ctx == ctx || (!o->event && !o->mark))) {
-		*o = (struct order){
-			.event = o->event, .mark = o->mark, .waiting = o->waiting, .next = o->next};
-		return o;
-	}
+		if (o->gone && !o->count && !o->users && !o->asking && !o->ending &&
+		    (o->ctx == ctx || (!o->event && !o->mark))) {
+			*o = (struct order){.event = o->event,
+					    .mark = o->mark,
+					    .waiting = o->waiting,
+					    .next = o->next};
+			return o;
+		}
 	o = calloc(1, sizeof(*o));
 	if (o)
 		LL_PREPEND(orders, o);
@@ -130,10 +132,11 @@ static void end_threads(void)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->tid && !o->gone && !o->ending && !o->users && !o->asking && threads_ended(o->tid)) {
-		HASH_DELETE(hh, table, o);
-		o->gone = true;
-	}
+		if (o->tid && !o->gone && !o->ending && !o->users && !o->asking &&
+		    threads_ended(o->tid)) {
+			HASH_DELETE(hh, table, o);
+			o->gone = true;
+		}
 }
 
 /* With pools_lock held: @ctx is that of @key. NULL: no host memory. */
@@ -270,8 +273,8 @@ void orders_settle(struct pool *p)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->count)
-		settle(o, p);
+		if (o->count)
+			settle(o, p);
 }
 
 static bool has_waiting(const struct order *o, const struct pool *p)
@@ -446,8 +449,8 @@ void orders_ask(const struct pool *p, enum order_effort effort)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (p ? has_waiting(o, p) : o->count)
-		order_ask(o, effort);
+		if (p ? has_waiting(o, p) : o->count)
+			order_ask(o, effort);
 }
 
 void orders_ask_for(struct pool *p, size_t size)
@@ -455,8 +458,7 @@ void orders_ask_for(struct pool *p, size_t size)
 	unsigned int left = ASK_AT_MOST;
 	struct order *o;
 
-	LL_FOREACH(orders, o)
-	{
+	LL_FOREACH(orders, o) {
 		if (!order_block_find(o, p, size))
 			continue;
 		order_ask(o, ORDER_LOOK_AND_RECORD);
@@ -600,8 +602,8 @@ bool orders_have(const struct pool *p)
 	const struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (has_waiting(o, p))
-		break;
+		if (has_waiting(o, p))
+			break;
 	return o;
 }
 
@@ -623,8 +625,8 @@ void orders_context_passed(CUcontext ctx, uint64_t until)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->ctx == ctx)
-		note_passed(o, until);
+		if (o->ctx == ctx)
+			note_passed(o, until);
 }
 
 /* With pools_lock held; releases it while it waits: until no thread uses @o, which is ending. */
@@ -733,8 +735,8 @@ static void set_ending(CUcontext ctx, bool ending)
 	struct order *o;
 
 	LL_FOREACH(orders, o)
-	if (o->ctx == ctx)
-		o->ending = ending;
+		if (o->ctx == ctx)
+			o->ending = ending;
 }
 
 void orders_context_ending(CUcontext ctx)
@@ -746,8 +748,8 @@ void orders_context_ending(CUcontext ctx)
 	pthread_mutex_lock(&pools_lock);
 	set_ending(ctx, true);
 	LL_FOREACH(orders, o)
-	if (o->ctx == ctx)
-		end_users(o);
+		if (o->ctx == ctx)
+			end_users(o);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -765,8 +767,7 @@ static void context_ended(CUcontext ctx)
 
 	pthread_mutex_lock(&pools_lock);
 	pool_blocks_forget(ctx);
-	LL_FOREACH(orders, o)
-	{
+	LL_FOREACH(orders, o) {
 		if (o->ctx != ctx)
 			continue;
 		if (o->served)

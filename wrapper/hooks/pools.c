@@ -474,8 +474,7 @@ static void shrink_all(bool look)
 {
 	struct pool *p;
 
-	LL_FOREACH(pools, p)
-	{
+	LL_FOREACH(pools, p) {
 		if (!pool_has_too_much(p))
 			continue;
 		if (look)
@@ -525,8 +524,7 @@ static void free_passed(enum order_effort effort)
 	struct pool *p;
 
 	orders_ask(NULL, effort);
-	LL_FOREACH(pools, p)
-	{
+	LL_FOREACH(pools, p) {
 		orders_settle(p);
 		pool_shrink(p, 0);
 	}

@@ -51,8 +51,8 @@ static void tidy_locked(void)
 	if (HASH_COUNT(table) < tidy_at)
 		return;
 	HASH_ITER(hh, table, m, next)
-	if (!lookup(m->start, &info) || info.id != m->id)
-		remove_locked(m);
+		if (!lookup(m->start, &info) || info.id != m->id)
+			remove_locked(m);
 	tidy_at = 2 * HASH_COUNT(table) + 64;
 }
 

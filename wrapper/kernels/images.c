@@ -115,7 +115,7 @@ static void image_drop(struct image *image)
 	struct handle *h, *next;
 
 	LL_FOREACH_SAFE(image->handles, h, next)
-	handle_drop(h);
+		handle_drop(h);
 	DL_DELETE(im.images, image);
 	image_free(image);
 }
@@ -233,10 +233,9 @@ void images_unload(const void *handle)
 	pthread_mutex_lock(&im.lock);
 	forget(handle);
 	/* Images whose load was not seen may have ended with it. */
-	DL_FOREACH(im.images, image)
-	{
+	DL_FOREACH(im.images, image) {
 		LL_FOREACH(image->unseen ? image->handles : NULL, h)
-		ask_again(h);
+			ask_again(h);
 	}
 	pthread_mutex_unlock(&im.lock);
 }
@@ -246,8 +245,7 @@ static void forget_context(CUcontext ctx)
 	struct image *image, *next;
 
 	pthread_mutex_lock(&im.lock);
-	DL_FOREACH_SAFE(im.images, image, next)
-	{
+	DL_FOREACH_SAFE(im.images, image, next) {
 		struct handle **link = &image->handles, *h;
 
 		while ((h = *link)) {
@@ -276,8 +274,7 @@ static void image_merge(struct image *from, struct image *to)
 {
 	struct handle *h;
 
-	LL_FOREACH(from->handles, h)
-	{
+	LL_FOREACH(from->handles, h) {
 		h->image = to;
 		ask_again(h);
 	}

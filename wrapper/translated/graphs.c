@@ -54,7 +54,7 @@ static void free_nodes(struct known *k)
 	struct graph_node *n, *next;
 
 	LL_FOREACH_SAFE(k->nodes, n, next)
-	graph_node_free(n);
+		graph_node_free(n);
 	k->nodes = NULL;
 }
 
@@ -212,8 +212,7 @@ static void forget_context(CUcontext ctx)
 	struct known *k, *next;
 
 	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, k, next)
-	{
+	HASH_ITER(hh, table, k, next) {
 		if (k->ctx != ctx)
 			continue;
 		HASH_DEL(table, k);
@@ -373,8 +372,7 @@ static CUresult write_anew(const struct known *k)
 	CUresult result = real.cuCtxSetCurrent(k->ctx);
 	const struct graph_node *n;
 
-	LL_FOREACH(k->nodes, n)
-	{
+	LL_FOREACH(k->nodes, n) {
 		if (!result)
 			result = graph_node_write(n);
 	}

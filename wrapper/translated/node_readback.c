@@ -72,8 +72,7 @@ static void forget(const void *owner)
 	struct readback *r, *next;
 
 	pthread_mutex_lock(&lock);
-	HASH_ITER(hh, table, r, next)
-	{
+	HASH_ITER(hh, table, r, next) {
 		if (r->node != owner && r->owner != owner)
 			continue;
 		HASH_DEL(table, r);

@@ -59,8 +59,8 @@ static void forget_words(CUdeviceptr ptr, size_t size)
 	struct word *word, *next;
 
 	HASH_ITER(hh, words, word, next)
-	if (word->place >= ptr && word->place - ptr < size)
-		forget_word(word);
+		if (word->place >= ptr && word->place - ptr < size)
+			forget_word(word);
 }
 
 static void forget_symbol(struct symbol *symbol)
@@ -118,8 +118,8 @@ static void remove_symbols(const void *owner, CUcontext ctx, unsigned long until
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, symbols, symbol, next)
-	if ((owner ? symbol->owner == owner : symbol->ctx == ctx) && symbol->added <= until)
-		forget_symbol(symbol);
+		if ((owner ? symbol->owner == owner : symbol->ctx == ctx) && symbol->added <= until)
+			forget_symbol(symbol);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -223,8 +223,8 @@ CUresult symbols_renew(const struct cuda_driver *drv)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, words, word, next)
-	if (!error && word->real != translate(word->ptr))
-		error = renew(drv, word);
+		if (!error && word->real != translate(word->ptr))
+			error = renew(drv, word);
 	if (words)
 		drv->cuCtxSetCurrent(NULL);
 	pthread_mutex_unlock(&lock);

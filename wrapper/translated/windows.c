@@ -24,8 +24,7 @@ static void remove_locked(const CUstream *stream, CUcontext ctx)
 {
 	struct window *w, *next;
 
-	LL_FOREACH_SAFE(windows, w, next)
-	{
+	LL_FOREACH_SAFE(windows, w, next) {
 		if ((stream && w->stream != *stream) || (ctx && w->ctx != ctx))
 			continue;
 		LL_DELETE(windows, w);
