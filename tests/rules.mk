@@ -215,7 +215,8 @@ SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
 # Those that ONLY names, and what they need. Tests that want a program of the CUDA runtime skip where nvcc is missing.
 CHOSEN := $(if $(ONLY),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') -- $(TESTS)),$(TESTS))
 CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
-	$(if $(filter %.py,$(CHOSEN)),$(SETTINGS_PAGE) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
+	$(if $(ONLY),$(addprefix $(O)/,$(shell $(PYTHON) tests/needs $(filter %.py,$(CHOSEN)))), \
+	$(SETTINGS_PAGE) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
 	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
 	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
 ## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
