@@ -113,9 +113,10 @@ def intercepted():
     """The driver's functions by whether driver.calls has them pass through our code."""
     rules, names = [], []
     with open(os.path.join(REPOSITORY, "wrapper", "face", "driver.calls"), encoding="ascii") as file:
-        for words in (line.split() for line in file if not line.startswith("#")):
+        for words in (line.replace(";", " ").split() for line in file if not line.startswith("#")):
             if words:
-                rules.append((words[0], re.compile(words[1].replace("*", ".*") + r"\Z")))
+                pattern = words[0].replace("*", ".*").replace("{", "(?:").replace(",", "|").replace("}", ")")
+                rules.append((words[1], re.compile(pattern + r"\Z")))
     done = subprocess.run(["nm", "-D", "--defined-only", os.environ["CUDAW_REAL_LIBCUDA"]],
                           capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():

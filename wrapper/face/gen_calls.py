@@ -23,11 +23,11 @@ CLASSES = ("pass", "bare", "hook", "wait", "wait_hook", "gate")
 MODES = ("image", "check", "rewrite", "translated")
 WITH_WORDS = ("check", "rewrite")
 # Beside any class: see driver.calls.
-AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM = (
+AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, RANK, NOTED, FOUND, ROOM = (
     "again", "synced", "across", "staged", "rests", "managed", "rank", "noted", "found", "room")
-BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, PEER, NOTED, FOUND, ROOM)
+BESIDE = (AGAIN, SYNCED, ACROSS, STAGED, RESTS, MANAGED, RANK, NOTED, FOUND, ROOM)
 # Beside a class, with words of these lines alone.
-OWN_WORDS = (PEER, NOTED, FOUND, ROOM)
+OWN_WORDS = (RANK, NOTED, FOUND, ROOM)
 HOOKS = ("bare", "hook", "wait_hook", "image", "translated")
 STAGES = ("check", "before", "after", "synced", "across", "rank", "noted", "found", "room")
 # What "across" adds for each parameter of these types.
@@ -57,8 +57,9 @@ INCLUDES = '''\
 #include "wrapper/translated/windows.h"
 '''
 
-# How driver.calls treats a function; uses and later are lists of (word, arguments).
-Rule = collections.namedtuple("Rule", "pattern kind uses later")
+# A line of driver.calls: the patterns of its functions, the class, and lists of (word, arguments); beside
+# has such a list for each of BESIDE that the line names.
+Rule = collections.namedtuple("Rule", "patterns kind uses later beside")
 # Why @step is taken once more: if there was no memory, and with an expression in room after a wait
 # for others to give some; or if the devices that the statements in across add lack access. If they
 # cannot get that, the call staged is made.
@@ -128,21 +129,36 @@ def read_uses(where, text, words, stages):
     return uses
 
 
+def expand(pattern):
+    """The patterns that one with a {LIST} stands for."""
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", pattern)
+    return [match[1] + middle + match[3] for middle in match[2].split(",")] if match else [pattern]
+
+
+def read_beside(where, text, words):
+    """{kind: [(Word, arguments)]} of the parts behind the class."""
+    beside = {}
+    for kind, _, uses in (part.partition(" ") for part in text):
+        if kind not in BESIDE or kind in beside or (kind in OWN_WORDS) != bool(uses) and kind != ACROSS:
+            sys.exit(f"{where}: expected one of {', '.join(BESIDE)} once, and words behind it if it is "
+                     f"{' or '.join(OWN_WORDS)}, found '{kind} {uses}'")
+        beside[kind] = read_uses(where, uses, words, (kind,))
+    return beside
+
+
 def read_rules(path, words):
     rules = []
     for number, line in read_lines(path):
-        fields = line.split(None, 2)
-        kind, text = fields[0], "".join(fields[2:])
-        if (len(fields) < 2 or kind not in CLASSES + MODES + BESIDE or
-                (kind in WITH_WORDS + OWN_WORDS) != bool(text) and kind != ACROSS):
-            sys.exit(f"{path}:{number}: expected 'CLASS PATTERN' with a class of "
-                     f"{', '.join(CLASSES + MODES + BESIDE)}, and words behind it if CLASS is "
-                     f"{' or '.join(WITH_WORDS + OWN_WORDS)}, found '{line}'")
-        uses, _, later = re.sub(r"^then ", " then ", text).partition(" then ")
-        stages = (kind,) if kind in (ACROSS,) + OWN_WORDS else ("check", "before")
-        rules.append(Rule(fields[1], kind,
-                          read_uses(f"{path}:{number}", uses, words, stages),
-                          read_uses(f"{path}:{number}", later, words, ("after",))))
+        pattern, text = (line.split(None, 1) + [""])[:2]
+        where = f"{path}:{number}"
+        treated, *beside = [part.strip() for part in text.split(";")]
+        kind, _, uses = treated.partition(" ")
+        if kind not in CLASSES + MODES or (kind in WITH_WORDS) != bool(uses):
+            sys.exit(f"{where}: expected 'NAME CLASS' with a class of {', '.join(CLASSES + MODES)}, and words "
+                     f"behind it if it is {' or '.join(WITH_WORDS)}, found '{line}'")
+        uses, _, later = re.sub(r"^then ", " then ", uses).partition(" then ")
+        rules.append(Rule(expand(pattern), kind, read_uses(where, uses, words, ("check", "before")),
+                          read_uses(where, later, words, ("after",)), read_beside(where, beside, words)))
     return rules
 
 
@@ -171,29 +187,21 @@ def split_params(name, params):
 
 
 def classify(name, rules):
+    """The line that decides on @name."""
     for rule in rules:
-        if rule.kind not in BESIDE and fnmatch.fnmatchcase(name, rule.pattern):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.patterns):
             return rule
-    return Rule(name, "pass", [], [])
+    return Rule([name], "pass", [], [], {})
 
 
-def is_beside(name, kind, rules):
-    return any(rule.kind == kind and fnmatch.fnmatchcase(name, rule.pattern) for rule in rules)
-
-
-def synced_memory(name, rules):
+def synced_memory(name, rule):
     """The expressions of the memory that @name touches, if it is to wait for it."""
-    if not is_beside(name, SYNCED, rules):
-        return []
-    return steps_of(name, classify(name, rules).uses, "synced")
+    return steps_of(name, rule.uses, "synced") if SYNCED in rule.beside else []
 
 
-def own_words(name, kind, rules):
-    """The C of the words in the first line of @kind, one of OWN_WORDS, that matches @name."""
-    for rule in rules:
-        if rule.kind == kind and fnmatch.fnmatchcase(name, rule.pattern):
-            return steps_of(name, rule.uses, kind)
-    return []
+def own_words(name, kind, rule):
+    """The C of the words of @kind, one of OWN_WORDS."""
+    return steps_of(name, rule.beside.get(kind, ()), kind)
 
 
 def places_of(prototype):
@@ -203,14 +211,13 @@ def places_of(prototype):
             if kind in PLACES]
 
 
-def steps_across(name, prototype, rules):
-    """Statements that add the devices that the call concerns, by the words of its line, or else of
-    the line that decides on it; none: it is not "across", or has no such words."""
-    for rule in rules:
-        if rule.kind == ACROSS and fnmatch.fnmatchcase(name, rule.pattern):
-            steps = steps_of(name, rule.uses or classify(name, rules).uses, ACROSS)
-            return steps and steps + places_of(prototype)
-    return []
+def steps_across(name, prototype, rule):
+    """Statements that add the devices that the call concerns, by the words behind "across", or else of
+    the class; none: it is not "across", or has no such words."""
+    if ACROSS not in rule.beside:
+        return []
+    steps = steps_of(name, rule.beside[ACROSS] or rule.uses, ACROSS)
+    return steps and steps + places_of(prototype)
 
 
 def staged_call(name, prototype):
@@ -407,13 +414,14 @@ def main():
     rules = read_rules(args.calls, read_words(args.words))
     prototypes = read_prototypes(args.cuda_include)
     names = [line for _, line in read_lines(args.exports)]
-    for pattern, kind, *_ in rules:
-        if kind == SYNCED and not synced_memory(pattern, rules):
-            sys.exit(f"{args.calls}: 'synced {pattern}': no word of {pattern} says which memory it touches")
-        if kind in HOOKS and pattern not in names:
-            sys.exit(f"{args.calls}: '{kind} {pattern}' is not in {args.exports}")
-        if kind in WITH_WORDS + BESIDE and not fnmatch.filter(names, pattern):
-            sys.exit(f"{args.calls}: '{kind} {pattern}' matches nothing in {args.exports}")
+    for rule in rules:
+        for pattern in rule.patterns:
+            if SYNCED in rule.beside and not synced_memory(pattern, rule):
+                sys.exit(f"{args.calls}: {pattern} is synced, and no word of it says which memory it touches")
+            if rule.kind in HOOKS and pattern not in names:
+                sys.exit(f"{args.calls}: {pattern}, {rule.kind}, is not in {args.exports}")
+            if (rule.kind in WITH_WORDS or rule.beside) and not fnmatch.filter(names, pattern):
+                sys.exit(f"{args.calls}: {pattern} matches nothing in {args.exports}")
 
     header = ["/* Generated by gen_calls.py from cuda.h. */", "#pragma once", "#include <cuda.h>",
               "#include <stdbool.h>", "", "struct real_calls {"]
@@ -438,14 +446,14 @@ def main():
             continue
         target = f"hook_{name}" if kind in ("hook", "wait_hook") else f"real.{name}"
         arguments = ", ".join(a for _, a in prototype)
-        again, step = is_beside(name, AGAIN, rules), f"{target}({arguments})"
-        room = own_words(name, ROOM, rules)
-        across = steps_across(name, prototype, rules)
-        beside = Beside(synced_memory(name, rules), own_words(name, PEER, rules),
-                        own_words(name, NOTED, rules), own_words(name, FOUND, rules))
-        staged = staged_call(name, prototype) if is_beside(name, STAGED, rules) else None
+        again, step = AGAIN in rule.beside, f"{target}({arguments})"
+        room = own_words(name, ROOM, rule)
+        across = steps_across(name, prototype, rule)
+        beside = Beside(synced_memory(name, rule), own_words(name, RANK, rule),
+                        own_words(name, NOTED, rule), own_words(name, FOUND, rule))
+        staged = staged_call(name, prototype) if STAGED in rule.beside else None
         rest = None
-        if is_beside(name, RESTS, rules):
+        if RESTS in rule.beside:
             rest = f"rest_{name}({', '.join([a for _, a in prototype] + ['&ret'])})"
             declared = ", ".join([p for p, _ in prototype] + ["CUresult *ret"])
             rests += wrap(0, f"bool rest_{name}({declared});")
@@ -456,7 +464,7 @@ def main():
                                             beside)
         functions += code
         served = "0"
-        if is_beside(name, MANAGED, rules):
+        if MANAGED in rule.beside:
             hooks += wrap(0, f"CUresult managed_{name}({declarations});")
             code, served = function_of_managed(name, prototype, rule, again, room)
             functions += code
