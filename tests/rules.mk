@@ -300,9 +300,9 @@ check-real:
 check-fresh:
 	$(Q)RESULTS='$(RESULTS)' tests/check-fresh $(SUITES)
 
-## check-layers: check that each directory includes only what docs/architecture.md lets it
-check-layers:
-	$(Q)tests/check-layers
+## check-layers: check that each directory includes and links only what docs/architecture.md lets it
+check-layers: all
+	$(Q)tests/check-layers . $(OBJ)
 
 ## check-words: check that one word means one thing, as docs/architecture.md has it
 check-words:

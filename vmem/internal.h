@@ -4,7 +4,7 @@
 /*
  * Shared by the files behind vmem.h: the regions, and the state.
  *
- *	vmem.c		allocations, and the state		pausing.c	the pause engine's calls
+ *	vmem.c		allocations (state.c: the state)	pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached, joined	access.c	access of other devices
  *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
  *	legacy.c	allocations that other processes may have

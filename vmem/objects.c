@@ -152,6 +152,21 @@ void object_count(const struct object *o, int sign)
 	object_count_mapped(o, sign);
 }
 
+void object_succeed(struct object *o)
+{
+	for (size_t i = 0; i < objects.nobjects && o->shared && !o->import && !o->left; i++) {
+		struct object *heir = objects.objects[i];
+
+		if (!heir->import || heir->away || heir->left ||
+		    memcmp(heir->name.key, o->name.key, OBJECT_KEY))
+			continue;
+		heir->import = false;
+		heir->prop = o->prop;
+		object_count(heir, 1);
+		return;
+	}
+}
+
 void objects_get_stats(CUdevice dev, struct vmem_stats *stats)
 {
 	const struct vmem_stats *own = &objects.stats[dev];

@@ -2,7 +2,7 @@
 #ifndef CUDAW_OBJECTS_INTERNAL_H
 #define CUDAW_OBJECTS_INTERNAL_H
 /*
- * What objects.c (the program's calls), objects_pausing.c (the pause engine's) and objects_shared.c
+ * What objects.c (the program's calls), objects_pausing.c (the pause engine's), objects_shared.c and object_tickets.c
  * (those of other processes) share. All of it is under the lock of the objects, except the counts of
  * bytes.
  */
@@ -106,6 +106,9 @@ size_t object_leave(struct object *o);
  * True if somebody has a ticket of the object. Forgets those that are closed.
  */
 bool object_has_ticket(struct object *o);
+
+/* Give away one more, in @ticket, which is the object's from now on. */
+void object_add_ticket(struct object *o, struct ticket *ticket);
 
 /* Its owner, an object of this process of which it is an import, is about to go: take its place. */
 void object_succeed(struct object *o);

@@ -10,8 +10,6 @@
 #define LOG_PREFIX "vmem: "
 #include "common/log.h"
 
-#define TICKETS_MIN 8
-
 CUresult objects_share(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
 		       unsigned long long flags, const struct object_name *fresh,
 		       struct object_name *name)
@@ -47,37 +45,6 @@ static struct object *find_key(const unsigned char key[OBJECT_KEY])
 	return NULL;
 }
 
-static void forget_ticket(struct object *o, struct ticket **p)
-{
-	struct ticket *t = *p;
-
-	*p = t->next;
-	o->ntickets--;
-	free(t);
-}
-
-bool object_has_ticket(struct object *o)
-{
-	while (o->tickets && !beacon_is_held(&o->tickets->beacon))
-		forget_ticket(o, &o->tickets);
-	return o->tickets;
-}
-
-/* So that an object which is exported again and again has at most twice the tickets that are held. */
-static void make_room(struct object *o)
-{
-	struct ticket **p = &o->tickets;
-
-	if (o->ntickets < o->tickets_max)
-		return;
-	while (*p)
-		if (beacon_is_held(&(*p)->beacon))
-			p = &(*p)->next;
-		else
-			forget_ticket(o, p);
-	o->tickets_max = 2 * o->ntickets + TICKETS_MIN;
-}
-
 bool objects_add_ticket(const unsigned char key[OBJECT_KEY], const struct beacon *beacon)
 {
 	struct ticket *t = malloc(sizeof(*t));
@@ -88,30 +55,13 @@ bool objects_add_ticket(const unsigned char key[OBJECT_KEY], const struct beacon
 	pthread_mutex_lock(&objects.lock);
 	o = find_key(key);
 	if (o) {
-		make_room(o);
-		*t = (struct ticket){*beacon, o->tickets};
-		o->tickets = t;
-		o->ntickets++;
+		*t = (struct ticket){.beacon = *beacon};
+		object_add_ticket(o, t);
 	}
 	pthread_mutex_unlock(&objects.lock);
 	if (!o)
 		free(t);
 	return o;
-}
-
-void object_succeed(struct object *o)
-{
-	for (size_t i = 0; i < objects.nobjects && o->shared && !o->import && !o->left; i++) {
-		struct object *heir = objects.objects[i];
-
-		if (!heir->import || heir->away || heir->left ||
-		    memcmp(heir->name.key, o->name.key, OBJECT_KEY))
-			continue;
-		heir->import = false;
-		heir->prop = o->prop;
-		object_count(heir, 1);
-		return;
-	}
 }
 
 bool objects_have_key(const unsigned char key[OBJECT_KEY])

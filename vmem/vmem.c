@@ -2,24 +2,10 @@
 #include "vmem/internal.h"
 #include "vmem/objects_internal.h"
 
-#include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/freed.h"
 #include "vmem/retired.h"
 #include "vmem/trimming.h"
-
-struct vmem_state vm = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.devices = {[0 ... GPU_MAX - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}},
-};
-FORKS_LOCK_IN(vm, lock);
-
-static void init_device_locks(void)
-{
-	for (int dev = 0; dev < GPU_MAX; dev++)
-		pthread_mutex_init(&vm.devices[dev].lock, NULL);
-}
-FORKS_CHILD(init_device_locks);
 
 static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
@@ -369,16 +355,6 @@ void vmem_trim(void)
 {
 	trimming_run();
 	change_devices(trim_on, NULL);
-}
-
-unsigned long long vmem_given_back(void)
-{
-	return vm.given_back;
-}
-
-void vmem_note_given_back(void)
-{
-	vm.given_back++;
 }
 
 void vmem_get_stats(struct vmem_stats *stats)

@@ -18,4 +18,7 @@ struct driver_call {
 /* The real driver's functions for vmem and checkpoint; NULL: it cannot pause programs. */
 const struct cuda_driver *driver_table(void);
 
+/* By the face, once, as it binds the functions of the driver. @driver stays. */
+void driver_table_set(const struct cuda_driver *driver);
+
 #endif

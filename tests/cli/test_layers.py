@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from clilib import equal, main
+from clilib import contains, equal, main
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -101,6 +101,47 @@ def test_directories_that_use_each_other():
 
 def test_a_directory_that_is_not_used():
     finds("checkpoint/snapshot may use vmem, and does not", change=row("checkpoint/snapshot", "`vmem`"))
+
+
+def linked(files):
+    """What the check prints of a tree of these C files and their object files."""
+    with tempfile.TemporaryDirectory() as root:
+        shutil.copytree(os.path.join(REPOSITORY, "docs"), os.path.join(root, "docs"))
+        for path, text in files.items():
+            source, compiled = os.path.join(root, path), os.path.join(root, "obj", path[:-1] + "o")
+            for directory in os.path.dirname(source), os.path.dirname(compiled):
+                os.makedirs(directory, exist_ok=True)
+            with open(source, "w", encoding="ascii") as file:
+                file.write(text)
+            subprocess.run(["gcc", "-c", source, "-o", compiled], check=True)
+        done = subprocess.run([sys.executable, os.path.join(REPOSITORY, "tests/check-layers"), root,
+                               os.path.join(root, "obj")], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def test_what_is_linked():
+    """Without an #include, and as a variable."""
+    below = {"vmem/a.c": "extern int gate_word; int a(void) { return gate_word; }",
+             "checkpoint/gate/b.c": "int signal(void) { return 1; } int gate_word;"}
+    contains(linked(below), "vmem/a.c: vmem may not use gate_word of checkpoint/gate/b.c\n")
+    above = {"vmem/a.c": "int a(void) { return 1; }",
+             "checkpoint/engine/b.c": "int a(void); int b(void) { return a(); } int signal(void) { return 1; }",
+             "tools/job/c.c": "int signal(void); int c(void) { return signal(); }"}
+    equal([line for line in linked(above).splitlines() if ".c: " in line and "may not use" in line], [])
+
+
+def test_files_that_use_each_other():
+    def pair(i):
+        return {f"vmem/a{i}.c": f"int b{i}(void); int a{i}(void) {{ return b{i}(); }}",
+                f"vmem/b{i}.c": f"int a{i}(void); int b{i}(void) {{ return a{i}(); }}"}
+
+    pairs = {}
+    for i in range(20):
+        pairs.update(pair(i))
+    said = linked(pairs)
+    contains(said, "20 groups of files use each other in a circle, and at most ")
+    contains(said, "  vmem/a7.c vmem/b7.c\n")
+    equal("in a circle, and" in linked(pair(0)), False)
 
 
 def test_one_word_for_one_thing():

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define END_MS   3000 /* for an unresponsive job to exit */
 #define LOCK_MS  5000 /* for other processes to finish reading the directory */
 #define RETRY_MS 20
 
@@ -58,14 +57,6 @@ void taking_clean(const struct taking *t)
 		snapshot_dir_clean(dir, snapshot_manifest_names, &manifest);
 	snapshot_manifest_free(&manifest);
 	snapshot_dir_close(dir);
-}
-
-bool taking_has_ended(const struct job *job)
-{
-	/* Only the socket tells whether a job that is not visible here has ended. */
-	if (!job->seen)
-		return job_is_gone(job);
-	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
 /*

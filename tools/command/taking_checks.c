@@ -14,6 +14,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#define END_MS 3000 /* for an unresponsive job to exit */
+
+bool taking_has_ended(const struct job *job)
+{
+	/* Only the socket tells whether a job that is not visible here has ended. */
+	if (!job->seen)
+		return job_is_gone(job);
+	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
+}
+
 /*
  * Refuse if another process of the job uses the GPU: the two may wait for each other. 0 or a
  * negative errno.

@@ -35,6 +35,7 @@
  *
  * The requested output goes to stdout, everything else to stderr.
  */
+#include "tools/command/options.h"
 #include "tools/report/report.h"
 
 #include <stdbool.h>
@@ -72,23 +73,5 @@ extern const char help_turns[];
 extern const char help_yield[];
 extern const char help_events[];
 extern const char help_version[];
-
-/* Refer to the help of subcommand @name on stderr. Returns EXIT_USAGE. */
-int usage_error(const char *name);
-
-/*
- * Parse the options of a subcommand @name that has only --json and --help. Returns -1 with *@json
- * set and optind at the arguments, or an exit code if there is nothing more to do.
- */
-int json_option(int argc, char **argv, const char *name, const char *help, bool *json);
-
-/*
- * Whether the arguments from optind on are names of a @what (as "file"), and, if @one, only one.
- * False after a message.
- */
-bool names_given(int argc, char **argv, const char *what, bool one);
-
-/* Take the value of --timeout, in seconds. False after a message. */
-bool timeout_given(const char *text, long *ms);
 
 #endif

@@ -205,6 +205,7 @@ static void bind_here(void)
 				 vmem_init(&binding.table)))
 		binding.missing = "memory for its tables";
 	table_ok = !binding.missing;
+	driver_table_set(table_ok ? &binding.table : NULL);
 	if (table_ok && binding.modes & (MODE_CHECK | MODE_TRANSLATED))
 		vmem_watch();
 	if (binding.have_driver && !table_ok)
@@ -252,11 +253,6 @@ static void decide_addressing(void)
 	}
 	for (size_t i = 0; i < NEXPORTS; i++)
 		bind_export(i);
-}
-
-const struct cuda_driver *driver_table(void)
-{
-	return table_ok ? &binding.table : NULL;
 }
 
 CUresult hook_cuInit(unsigned int flags)

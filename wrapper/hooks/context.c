@@ -10,7 +10,7 @@
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/context.h"
+#include "wrapper/hooks/context_lock.h"
 #include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/host_memory.h"
 #include "wrapper/hooks/pool_orders.h"
@@ -31,11 +31,6 @@
  */
 FORKS_LOCK(lifetimes);
 
-/*
- * Held while a context ends, outside lifetimes, and by callers that need those that live (context.h). These may wait
- * in the driver for the GPU: then no context ends, but others begin.
- */
-FORKS_LOCK(ends);
 static bool has_ends; /* under lifetimes: its holder has ends, too */
 
 static void lock(void)
@@ -48,21 +43,6 @@ static void lock_ends(void)
 	context_lock();
 	lock();
 	has_ends = true;
-}
-
-void context_lock(void)
-{
-	pthread_mutex_lock(&ends);
-}
-
-bool context_trylock(void)
-{
-	return !pthread_mutex_trylock(&ends);
-}
-
-void context_unlock(void)
-{
-	pthread_mutex_unlock(&ends);
 }
 
 /* Unlocks, as do the other functions that take a result. */

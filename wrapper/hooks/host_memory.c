@@ -5,7 +5,7 @@
 #include "common/text.h"
 #include "vmem/context_gone.h"
 #include "vmem/host_file.h"
-#include "wrapper/hooks/context.h"
+#include "wrapper/hooks/context_lock.h"
 #include "wrapper/hooks/current.h"
 #include "wrapper/real.h"
 
