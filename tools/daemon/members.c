@@ -652,30 +652,51 @@ static size_t kept_on(const struct member *m, int gpu)
 	return m->hand == HAND_IN && room > n->mapped ? room : n->mapped;
 }
 
+static void book_kept(struct member *m, double now)
+{
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++) {
+		size_t kept = kept_on(m, gpu);
+
+		if (m->need[gpu].told)
+			parties_need(parties, m->id, gpu, kept, kept, now);
+	}
+}
+
 /* It is where it is, and gets nothing. */
 static void leave_alone(struct member *m, double now)
 {
-	size_t kept;
-
 	note("silent", m, "it gives no answer, and is left alone");
 	parties_leave(parties, m->id, now);
 	m->id = parties_join(parties, m->connection->uid, "", m->class, m->weight, now);
 	m->silent = true;
-	for (int gpu = 0; gpu < TURNS_GPUS; gpu++) {
-		kept = kept_on(m, gpu);
-		if (m->need[gpu].told)
-			parties_need(parties, m->id, gpu, kept, kept, now);
+	book_kept(m, now);
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		parties_shown(parties, m->id, gpu, m->need[gpu].shown, now);
-	}
+	m->kept_ms = m->hand == HAND_IN ? now : 0;
 	m->hand = HAND_NONE;
 	parties_aside(parties, m->id, now);
 }
 
+/*
+ * It was given room, and has not taken it: a stopped job would keep it from others for as long as it is stopped.
+ * When it goes on it joins again, and takes what is free then.
+ */
+static void take_room_back(struct member *m, double now)
+{
+	if (m->kept_ms <= 0 || now - m->kept_ms <= TAKES * rules_value(CONF_SILENCE))
+		return;
+	m->kept_ms = 0;
+	book_kept(m, now);
+}
+
 static void leave_silent_alone(double now)
 {
-	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++) {
 		if (m->id && !m->connection->ending && silence_left(m, now) == 0)
 			leave_alone(m, now);
+		if (m->id)
+			take_room_back(m, now);
+	}
 }
 
 /* Whose memory it waits for. */

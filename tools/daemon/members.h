@@ -53,6 +53,7 @@ struct member {
 	size_t needs;    /* more than is there on a GPU, as it was told ("unfit"); 0: it was not */
 	bool filled;     /* its next "held" or "end" is that of a fill */
 	bool silent; /* it owes an answer, and is left alone: in the books it is a job of its own */
+	double kept_ms; /* of a silent one that has room which it has not taken: since when; else 0 */
 };
 
 /* Returns 0 or a negative errno. */
