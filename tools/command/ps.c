@@ -124,28 +124,18 @@ static void print_reason(const struct job *job)
 	puts("");
 }
 
-static bool print_rows(struct job **jobs, size_t n)
+static int print_table(struct job **jobs, size_t n)
 {
 	static const char *const titles[] = {
 		"ID",      "NAME",           "PID",    "USER",       "GPU",         "STATE",  "AGE",
 		"CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME", "COMMAND"};
-	struct table *table = table_new(titles, COLUMNS);
-	char(*cell)[TABLE_CELL] = NULL;
+	struct table table = {.titles = titles, .columns = COLUMNS};
+	char(*cell)[TABLE_CELL];
 
-	for (size_t i = 0; table && i < n && (cell = table_row(table)); i++)
+	for (size_t i = 0; i < n && (cell = table_row(&table)); i++)
 		fill_row(cell, jobs[i]);
-	if (table && (cell || !n))
-		table_print(table);
-	table_free(table);
-	return table && (cell || !n);
-}
-
-static int print_table(struct job **jobs, size_t n)
-{
-	if (!print_rows(jobs, n)) {
-		complain("out of memory");
+	if (!table_print(&table))
 		return EXIT_FAILED;
-	}
 	for (size_t i = 0; i < n; i++) {
 		const struct job_status *st = &jobs[i]->status;
 		char path[PATH_MAX], text[SCAN_PAST_TEXT];

@@ -1,41 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/table.h"
 
+#include "tools/report/report.h"
+
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct table {
-	const char *const *titles;
-	int columns;
-	size_t rows;
-	char (*cells)[TABLE_CELL];
-};
-
-struct table *table_new(const char *const *titles, int columns)
-{
-	struct table *table = calloc(1, sizeof(*table));
-
-	if (table)
-		*table = (struct table){.titles = titles, .columns = columns};
-	return table;
-}
-
-void table_free(struct table *table)
-{
-	if (table)
-		free(table->cells);
-	free(table);
-}
 
 char (*table_row(struct table *table))[TABLE_CELL]
 {
 	char(*row)[TABLE_CELL] = reallocarray(table->cells, (table->rows + 1) * table->columns,
 					      sizeof(*table->cells));
 
-	if (!row)
+	if (!row) {
+		table->lacks_memory = true;
 		return NULL;
+	}
 	table->cells = row;
 	row += table->rows++ * table->columns;
 	for (int c = 0; c < table->columns; c++)
@@ -59,15 +40,30 @@ static int width_of(const struct table *table, int c)
 	return (int)width;
 }
 
-void table_print(const struct table *table)
+static void print_rows(const struct table *table, int last)
 {
-	int last = table->columns - 1;
+	int widths[TABLE_COLUMNS];
 
+	for (int c = 0; c < last; c++)
+		widths[c] = width_of(table, c);
 	for (size_t i = 0; i <= table->rows; i++) {
 		for (int c = 0; c < last; c++)
-			printf("%-*s  ", width_of(table, c), text(table, i, c));
+			printf("%-*s  ", widths[c], text(table, i, c));
 		puts(text(table, i, last));
 	}
+}
+
+bool table_print(struct table *table)
+{
+	bool whole = !table->lacks_memory;
+
+	if (whole)
+		print_rows(table, table->columns - 1);
+	else
+		complain("out of memory");
+	free(table->cells);
+	*table = (struct table){.titles = table->titles, .columns = table->columns};
+	return whole;
 }
 
 const char *table_user(uid_t uid, char cell[TABLE_CELL])

@@ -237,19 +237,12 @@ static int print_members(const struct turns_list *list)
 	static const char *const titles[] = {"ID",     "NAME",      "PID",    "USER",   "CLASS",
 					     "WEIGHT", "STATE",     "ON GPU", "NEEDS",  "WAITS",
 					     "FOR",    "TURN LEFT", "TURNS",  "COMMAND"};
-	struct table *table = table_new(titles, COLUMNS);
-	char(*cell)[TABLE_CELL] = NULL;
-	bool done;
+	struct table table = {.titles = titles, .columns = COLUMNS};
+	char(*cell)[TABLE_CELL];
 
-	for (int i = 0; table && i < list->nmembers && (cell = table_row(table)); i++)
+	for (int i = 0; i < list->nmembers && (cell = table_row(&table)); i++)
 		fill_row(cell, list, &list->members[i]);
-	done = table && (cell || !list->nmembers);
-	if (done)
-		table_print(table);
-	else
-		complain("out of memory");
-	table_free(table);
-	return done ? EXIT_DONE : EXIT_FAILED;
+	return table_print(&table) ? EXIT_DONE : EXIT_FAILED;
 }
 
 static void print_gpu(const struct turns_gpu *gpu)
