@@ -8,7 +8,7 @@
 #include "vmem/translate.h"
 #include "wrapper/hooks/current.h"
 #include "wrapper/hooks/fence.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/translated/windows.h"
@@ -23,7 +23,7 @@ static struct capture *beginning(CUstream stream, bool into)
 
 	fence_before_capture();
 	c = captures_begin(stream, ctx, into);
-	orders_before_capture(stream);
+	streams_before_capture(stream);
 	return c;
 }
 
@@ -90,7 +90,7 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
 /* Before the driver ends a capture. */
 static bool ending(CUstream stream)
 {
-	orders_capture_ending();
+	streams_capture_ending();
 	return captures_remove(stream, current_context());
 }
 
@@ -114,7 +114,7 @@ static CUresult captured(CUresult result, CUstream stream, const CUgraph *graph,
 	if (result && !real.cuStreamIsCapturing(stream, &status) &&
 	    status != CU_STREAM_CAPTURE_STATUS_NONE)
 		capture_lives(stream, current_context(), into);
-	orders_capture_ended();
+	streams_capture_ended();
 	if (!result && !into && translate_is_on())
 		graphs_add(*graph);
 	return result;
@@ -139,7 +139,7 @@ static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUcontext ctx = NULL;
-	struct order *o;
+	struct stream *s;
 	CUresult result;
 	bool into;
 
@@ -148,9 +148,9 @@ static CUresult destroy(CUstream stream, CUresult (*in_driver)(CUstream))
 	into = captures_remove(stream, current_context());
 	queries_remove(QUERY_STREAM, stream);
 	windows_remove(stream);
-	o = orders_stream_ending(stream);
+	s = streams_ending(stream);
 	result = in_driver(stream);
-	orders_stream_ended(o, result);
+	streams_ended(s, result);
 	if (result && status != CU_STREAM_CAPTURE_STATUS_NONE) {
 		real.cuStreamGetCtx(stream, &ctx);
 		capture_lives(stream, ctx, into);

@@ -13,7 +13,7 @@
 #include "wrapper/hooks/context_lock.h"
 #include "wrapper/hooks/frees.h"
 #include "wrapper/hooks/host_memory.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/hooks/thread.h"
 #include "wrapper/real.h"
 
@@ -111,7 +111,7 @@ static void ending(CUcontext ctx)
 	contexts_ending(ctx);
 	captures_context_ending(ctx);
 	frees_context_ending(ctx);
-	orders_context_ending(ctx);
+	streams_context_ending(ctx);
 }
 
 static void lock_to_end(CUcontext ctx)
@@ -125,7 +125,7 @@ static CUresult lives(CUresult result, CUcontext ctx)
 {
 	captures_context_lives(ctx);
 	frees_context_lives(ctx);
-	orders_context_lives(ctx);
+	streams_context_lives(ctx);
 	return unlocked(result);
 }
 

@@ -13,7 +13,7 @@
 #include "wrapper/hooks/fence.h"
 #include "wrapper/hooks/managed.h"
 #include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/hooks/pools.h"
 
 #include <stdbool.h>
@@ -205,7 +205,7 @@ CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
 
 CUresult hook_cuStreamSynchronize(CUstream hStream)
 {
-	uint64_t turn = orders_now();
+	uint64_t turn = streams_now();
 	CUresult result = real.cuStreamSynchronize(hStream);
 
 	if (!result)
@@ -215,7 +215,7 @@ CUresult hook_cuStreamSynchronize(CUstream hStream)
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
 {
-	uint64_t turn = orders_now();
+	uint64_t turn = streams_now();
 	CUresult result = real.cuStreamSynchronize_ptsz(hStream);
 
 	if (!result)
@@ -225,7 +225,7 @@ CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
 
 CUresult hook_cuCtxSynchronize(void)
 {
-	uint64_t turn = orders_now();
+	uint64_t turn = streams_now();
 	CUresult result = real.cuCtxSynchronize();
 
 	if (!result)
@@ -235,7 +235,7 @@ CUresult hook_cuCtxSynchronize(void)
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
 {
-	uint64_t turn = orders_now();
+	uint64_t turn = streams_now();
 	CUresult result = real.cuCtxSynchronize_v2(ctx);
 
 	if (!result)

@@ -3,12 +3,12 @@
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/current.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/real.h"
 
 #include <stdlib.h>
 
-/* An event that was recorded since there are orders, or that is not followed. */
+/* An event that was recorded since there are streams, or that is not followed. */
 struct event {
 	CUevent handle;
 	bool left;              /* it is recorded in other ways, too */
@@ -100,15 +100,15 @@ void events_forget(CUevent handle)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-static bool orders_are_known(void)
+static bool streams_are_known(void)
 {
-	return __builtin_expect(__atomic_load_n(&orders_any, __ATOMIC_RELAXED), 0);
+	return __builtin_expect(__atomic_load_n(&streams_any, __ATOMIC_RELAXED), 0);
 }
 
 /* True if no capture has been open since @captures have begun, so that a call had its effect on the stream. */
 static bool uncaptured(uint64_t captures)
 {
-	return !orders_capturing() && orders_captures() == captures;
+	return !streams_capturing() && streams_captures() == captures;
 }
 
 /* A call of cuEventRecord(). */
@@ -122,14 +122,14 @@ struct record {
 static void record_begins(struct record *r, CUevent handle, CUstream stream)
 {
 	struct event *e;
-	struct order *o;
+	struct stream *s;
 	struct key key;
 
 	r->number = 0;
-	if (!orders_are_known())
+	if (!streams_are_known())
 		return;
-	key = order_key(stream, stream_is_default(stream) ? current_context() : NULL);
-	r->captures = orders_captures();
+	key = stream_key(stream, stream_is_default(stream) ? current_context() : NULL);
+	r->captures = streams_captures();
 	r->clock.count = 0;
 	pthread_mutex_lock(&pools_lock);
 	e = event_get(handle);
@@ -140,9 +140,9 @@ static void record_begins(struct record *r, CUevent handle, CUstream stream)
 		e->recording++;
 		e->clock.count = 0;
 	}
-	o = order_find(&key);
-	if (o)
-		order_clock(o, &r->clock);
+	s = stream_find(&key);
+	if (s)
+		stream_clock(s, &r->clock);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -177,9 +177,9 @@ static void wait_begins(struct wait *w, CUevent handle)
 	const struct event *e;
 
 	w->record = 0;
-	if (!orders_are_known())
+	if (!streams_are_known())
 		return;
-	w->captures = orders_captures();
+	w->captures = streams_captures();
 	pthread_mutex_lock(&pools_lock);
 	e = lost ? NULL : event_find(handle);
 	if (e && e->clock.count) {
@@ -197,24 +197,24 @@ static CUresult wait_ended(const struct wait *w, CUevent handle, CUstream stream
 {
 	const struct event *e;
 	CUcontext ctx;
-	struct order *o;
+	struct stream *s;
 	struct key key;
 
 	if (!w->record || result || !uncaptured(w->captures))
 		return result;
 	ctx = current_context();
-	key = order_key(stream, ctx);
+	key = stream_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
-	o = order_find(&key);
-	if (!o) {
+	s = stream_find(&key);
+	if (!s) {
 		pthread_mutex_unlock(&pools_lock);
-		order_learn(stream, &key, ctx);
+		stream_learn(stream, &key, ctx);
 		pthread_mutex_lock(&pools_lock);
-		o = order_find(&key);
+		s = stream_find(&key);
 	}
 	e = event_find(handle);
-	if (o && e && e->record == w->record && !e->left)
-		order_follow(o, &w->clock);
+	if (s && e && e->record == w->record && !e->left)
+		stream_follow(s, &w->clock);
 	pthread_mutex_unlock(&pools_lock);
 	return result;
 }

@@ -2,7 +2,7 @@
 #ifndef CUDAW_HOOKS_POOL_EVENTS_H
 #define CUDAW_HOOKS_POOL_EVENTS_H
 /*
- * The program's events, as far as they order the streams of pool_orders.h: a free in one stream, an event behind
+ * The program's events, as far as they order the streams of pool_streams.h: a free in one stream, an event behind
  * it, and another stream that waits for the event. An allocation there may have the memory before the GPU has
  * reached the free.
  *
@@ -10,7 +10,7 @@
  * have made of an event is not known, so an event that has met one is never followed again: nodes of graphs
  * and captured records, which record at each launch; attributes of launches; a context; another process.
  *
- * As long as the process has no stream of pool_orders.h, a call costs one more test. All functions are for any
+ * As long as the process has no stream of pool_streams.h, a call costs one more test. All functions are for any
  * thread, without pools_lock.
  */
 #include <cuda.h>

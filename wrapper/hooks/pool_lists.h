@@ -20,7 +20,7 @@
 
 #define POOL_BINS 432 /* the last one has all blocks from 256 GiB on */
 
-struct order;
+struct stream;
 struct pool;
 struct pool_list;
 
@@ -33,7 +33,7 @@ struct pool_block {
 	struct pool_list *list;           /* NULL: it has an allocation */
 	bool moving;                      /* a thread takes it from or to a list */
 	uint64_t turn;                    /* of its last free; 0: that has passed */
-	struct order *from;               /* in which that free was; NULL: it has passed */
+	struct stream *from;              /* in which that free was; NULL: it has passed */
 	struct pool_block *prev, *next;   /* in the list, by turns */
 	struct pool_block *before, *more; /* in its bin, newest first */
 	UT_hash_handle hh;

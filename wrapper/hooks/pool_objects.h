@@ -8,7 +8,7 @@
  * The handle of a pool is that of a real pool of the driver, which serves what is not served here, and
  * answers for the policies. The numbers of a pool's memory are the sum of both.
  *
- * Locking: pools_lock guards pools, blocks, and what pool_orders.h and pools.c have. It is held across
+ * Locking: pools_lock guards pools, blocks, and what pool_streams.h and pools.c have. It is held across
  * no driver call and no call of vmem. Functions whose comment names it are called with it held; the
  * others take it.
  */

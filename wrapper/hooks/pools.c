@@ -10,7 +10,7 @@
 #include "wrapper/hooks/current.h"
 #include "wrapper/hooks/memory.h"
 #include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/real.h"
 
 #include <stdlib.h>
@@ -20,19 +20,19 @@
 #define WAIT_MS 10000 /* work on the GPU may itself wait for the program */
 
 /*
- * With pools_lock held: the pool of an allocation in @o; NULL: the driver has to serve it, or, if *@known
+ * With pools_lock held: the pool of an allocation in @s; NULL: the driver has to serve it, or, if *@known
  * is false, the pools of the device are unknown.
  */
-static struct pool *pool_for(const struct order *o, const CUmemoryPool *handle, bool *known)
+static struct pool *pool_for(const struct stream *s, const CUmemoryPool *handle, bool *known)
 {
 	struct pool *p = handle ? pool_find(*handle) : NULL, *usual;
 
 	*known = true;
 	if (!p) {
-		usual = pool_of_device(o->dev, known);
+		usual = pool_of_device(s->dev, known);
 		p = handle ? NULL : usual;
 	}
-	return p && p->dev == o->dev ? p : NULL;
+	return p && p->dev == s->dev ? p : NULL;
 }
 
 /*
@@ -40,36 +40,36 @@ static struct pool *pool_for(const struct order *o, const CUmemoryPool *handle, 
  * driver has to serve it.
  */
 static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
-			    struct order **order, struct pool **pool)
+			    struct stream **found, struct pool **pool)
 {
-	struct key key = order_key(stream, ctx);
+	struct key key = stream_key(stream, ctx);
 	bool asked_stream = false, asked_device = false;
 
 	for (;;) {
 		struct pool *p = NULL;
-		struct order *o;
+		struct stream *s;
 		bool known = true;
 		CUdevice dev;
 
 		pthread_mutex_lock(&pools_lock);
-		o = order_find(&key);
-		if (!o && !asked_stream) {
+		s = stream_find(&key);
+		if (!s && !asked_stream) {
 			pthread_mutex_unlock(&pools_lock);
-			order_learn(stream, &key, ctx);
+			stream_learn(stream, &key, ctx);
 			asked_stream = true;
 			continue;
 		}
-		if (o && o->served)
-			p = pool_for(o, handle, &known);
+		if (s && s->served)
+			p = pool_for(s, handle, &known);
 		if (!known && !asked_device) {
-			dev = o->dev;
+			dev = s->dev;
 			pthread_mutex_unlock(&pools_lock);
 			pool_device_learn(dev);
 			asked_device = true;
 			continue;
 		}
 		if (p) {
-			*order = o;
+			*found = s;
 			*pool = p;
 			return CUDA_SUCCESS;
 		}
@@ -78,22 +78,22 @@ static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *
 	}
 }
 
-/* With pools_lock held; may release it meanwhile. A free block for @size bytes in @o, which is in use. */
-static struct pool_block *find_free(const struct order *o, struct pool *p, size_t size)
+/* With pools_lock held; may release it meanwhile. A free block for @size bytes in @s, which is in use. */
+static struct pool_block *find_free(const struct stream *s, struct pool *p, size_t size)
 {
-	struct pool_block *b = order_block_find(o, p, size);
+	struct pool_block *b = stream_block_find(s, p, size);
 
 	if (!b)
 		b = pool_list_find(&p->passed, size);
 	if (b || !p->idle)
 		return b;
-	orders_settle(p);
+	streams_settle(p);
 	b = pool_list_find(&p->passed, size);
 	if (!b && p->events)
-		b = order_block_before(o, p, size);
+		b = stream_block_before(s, p, size);
 	if (b || !p->any_stream)
 		return b;
-	orders_ask_for(p, size);
+	streams_ask_for(p, size);
 	return pool_list_find(&p->passed, size);
 }
 
@@ -130,10 +130,10 @@ static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdevice
 }
 
 /*
- * With pools_lock held; releases it: @b becomes an allocation in @o; NULL: none. The use of @o and of
+ * With pools_lock held; releases it: @b becomes an allocation in @s; NULL: none. The use of @s and of
  * @p ends.
  */
-static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, size_t size,
+static CUresult reuse(struct stream *s, struct pool *p, struct pool_block *b, size_t size,
 		      CUdeviceptr *ptr)
 {
 	CUdeviceptr at = 0;
@@ -144,7 +144,7 @@ static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, siz
 		pool_block_use(b, size);
 		at = b->ptr;
 	}
-	order_end_use(o);
+	stream_end_use(s);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
 	if (at)
@@ -154,24 +154,24 @@ static CUresult reuse(struct order *o, struct pool *p, struct pool_block *b, siz
 	return result;
 }
 
-/* Memory that is free in @o or its pool, or more of vmem's. */
+/* Memory that is free in @s or its pool, or more of vmem's. */
 static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
 			      size_t size, CUdeviceptr *ptr)
 {
 	struct pool_block *b;
-	struct order *o;
+	struct stream *s;
 	struct pool *p;
-	CUresult result = lock_places(stream, ctx, handle, &o, &p);
+	CUresult result = lock_places(stream, ctx, handle, &s, &p);
 
 	if (result)
 		return result;
-	o->users++;
+	s->users++;
 	p->blocks++; /* the object stays that of this pool */
-	b = find_free(o, p, size);
+	b = find_free(s, p, size);
 	if (b)
-		return reuse(o, p, b, size, ptr);
-	ctx = o->ctx;
-	order_end_use(o);
+		return reuse(s, p, b, size, ptr);
+	ctx = s->ctx;
+	stream_end_use(s);
 	pthread_mutex_unlock(&pools_lock);
 	result = alloc_block(ctx, p, size, ptr);
 	pthread_mutex_lock(&pools_lock);
@@ -224,7 +224,7 @@ static bool wait_for_frees(struct pool *p, struct patience *patience)
 {
 	bool had = patience->had;
 
-	patience->had = p->passed.first || orders_have(p);
+	patience->had = p->passed.first || streams_have(p);
 	if (patience->left_ms <= 0 || (!had && !patience->had))
 		return false;
 	/* At least once: the driver may refuse again and again to give back what has passed. */
@@ -232,9 +232,9 @@ static bool wait_for_frees(struct pool *p, struct patience *patience)
 		pthread_mutex_unlock(&pools_lock);
 		nap(patience);
 		pthread_mutex_lock(&pools_lock);
-		orders_ask(p, ORDER_LOOK_AND_RECORD);
-		orders_settle(p);
-	} while (patience->left_ms > 0 && !p->passed.first && orders_have(p));
+		streams_ask(p, STREAM_LOOK_AND_RECORD);
+		streams_settle(p);
+	} while (patience->left_ms > 0 && !p->passed.first && streams_have(p));
 	return patience->left_ms > 0;
 }
 
@@ -246,20 +246,20 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 			     size_t size, CUdeviceptr *ptr, struct patience *patience, bool *again)
 {
 	struct pool_block *b;
-	struct order *o;
+	struct stream *s;
 	struct pool *p;
-	CUresult result = lock_places(stream, ctx, handle, &o, &p);
+	CUresult result = lock_places(stream, ctx, handle, &s, &p);
 
 	*again = false;
 	if (result)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	o->users++;
+	s->users++;
 	p->blocks++;
-	b = order_block_behind(o, p, size);
+	b = stream_block_behind(s, p, size);
 	if (b)
-		return reuse(o, p, b, size, ptr);
-	ctx = o->ctx;
-	order_end_use(o);
+		return reuse(s, p, b, size, ptr);
+	ctx = s->ctx;
+	stream_end_use(s);
 	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, patience);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
@@ -324,7 +324,7 @@ static struct pool_block *withdraw(CUdeviceptr ptr)
 		return NULL;
 	pool_block_end_use(b);
 	b->pool->blocks++;
-	order_let_go(b);
+	stream_let_go(b);
 	pool_block_remove(b);
 	return b;
 }
@@ -347,59 +347,59 @@ static CUresult withdrawn(struct pool_block *b, CUresult result)
 }
 
 /*
- * With pools_lock held; releases it meanwhile. Free the allocation of @b in @o. Only this may record an
+ * With pools_lock held; releases it meanwhile. Free the allocation of @b in @s. Only this may record an
  * event in a stream that is not apart.
  */
-static CUresult free_in(struct order *o, struct pool_list *list, struct pool_block *b)
+static CUresult free_in(struct stream *s, struct pool_list *list, struct pool_block *b)
 {
 	CUresult result, marked;
 
 	b->moving = true;
-	o->users++;
+	s->users++;
 	pthread_mutex_unlock(&pools_lock);
-	marked = order_mark_free(o);
+	marked = stream_mark_free(s);
 	result = marked ? marked : vmem_keep(b->ptr);
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
 	if (!result) {
 		pool_block_end_use(b);
-		order_put(o, list, b);
+		stream_put(s, list, b);
 	} else if (!marked) { /* it has gone with its context */
 		pool_block_end_use(b);
-		order_let_go(b);
+		stream_let_go(b);
 		pool_block_remove(b);
 		free(b);
 	}
-	if (!result && !o->apart && !o->recorded)
-		order_ask(o, ORDER_RECORD);
-	order_end_use(o);
+	if (!result && !s->apart && !s->recorded)
+		stream_ask(s, STREAM_RECORD);
+	stream_end_use(s);
 	return result;
 }
 
 /* Locks. The stream of a free; NULL: it is unknown. */
-static struct order *lock_order(CUstream stream, CUdeviceptr ptr)
+static struct stream *lock_order(CUstream stream, CUdeviceptr ptr)
 {
 	CUcontext ctx = NULL;
-	struct order *o;
+	struct stream *s;
 	struct key key;
 
 	real.cuCtxGetCurrent(&ctx);
-	key = order_key(stream, ctx);
+	key = stream_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
-	o = order_find(&key);
-	if (o || !pool_block_find(ptr))
-		return o;
+	s = stream_find(&key);
+	if (s || !pool_block_find(ptr))
+		return s;
 	pthread_mutex_unlock(&pools_lock);
-	order_learn(stream, &key, ctx);
+	stream_learn(stream, &key, ctx);
 	pthread_mutex_lock(&pools_lock);
-	return order_find(&key);
+	return stream_find(&key);
 }
 
 CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 {
 	struct pool_list *list = NULL;
 	struct pool_block *b;
-	struct order *o;
+	struct stream *s;
 	CUresult result = memory_sticky_error();
 	bool apart;
 
@@ -407,16 +407,16 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 		result = frees_refuse_captured(stream);
 	if (result)
 		return result;
-	o = lock_order(stream, ptr);
+	s = lock_order(stream, ptr);
 	b = pool_block_find(ptr);
 	if (b && (b->list || b->moving)) {
 		pthread_mutex_unlock(&pools_lock);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (b && b->pool->handle && o && o->served && !o->ending && o->dev == b->pool->dev)
-		list = order_list(o, b->pool);
+	if (b && b->pool->handle && s && s->served && !s->ending && s->dev == b->pool->dev)
+		list = stream_list(s, b->pool);
 	if (list)
-		result = free_in(o, list, b);
+		result = free_in(s, list, b);
 	/* The pool needs an event for the free, and the GPU may have no memory for one. */
 	apart = !list || result == CUDA_ERROR_OUT_OF_MEMORY;
 	if (apart)
@@ -438,12 +438,12 @@ static CUresult free_ended(struct pool_block *b)
 	b->moving = false;
 	pool_block_end_use(b);
 	if (result || !b->ctx) { /* it has gone with its context */
-		order_let_go(b);
+		stream_let_go(b);
 		pool_block_remove(b);
 		free(b);
 		return result;
 	}
-	order_put_back(b);
+	stream_put_back(b);
 	if (!p->handle)
 		pool_shrink(p, 0);
 	return CUDA_SUCCESS;
@@ -478,8 +478,8 @@ static void shrink_all(bool look)
 		if (!pool_has_too_much(p))
 			continue;
 		if (look)
-			orders_ask(p, ORDER_LOOK);
-		orders_settle(p);
+			streams_ask(p, STREAM_LOOK);
+		streams_settle(p);
 		pool_shrink(p, pool_keeps(p));
 	}
 }
@@ -492,9 +492,9 @@ void pools_stream_passed(CUstream stream, uint64_t until)
 	if (pool_none_is_free())
 		return;
 	real.cuCtxGetCurrent(&ctx);
-	key = order_key(stream, ctx);
+	key = stream_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
-	order_passed(&key, until);
+	stream_passed(&key, until);
 	shrink_all(false);
 	pthread_mutex_unlock(&pools_lock);
 }
@@ -504,7 +504,7 @@ void pools_context_passed(CUcontext ctx, uint64_t until)
 	if (pool_none_is_free() || (!ctx && real.cuCtxGetCurrent(&ctx)))
 		return;
 	pthread_mutex_lock(&pools_lock);
-	orders_context_passed(ctx, until);
+	streams_context_passed(ctx, until);
 	shrink_all(false);
 	pthread_mutex_unlock(&pools_lock);
 }
@@ -519,13 +519,13 @@ void pools_some_passed(void)
 }
 
 /* With pools_lock held; releases it meanwhile. */
-static void free_passed(enum order_effort effort)
+static void free_passed(enum stream_effort effort)
 {
 	struct pool *p;
 
-	orders_ask(NULL, effort);
+	streams_ask(NULL, effort);
 	LL_FOREACH(pools, p) {
-		orders_settle(p);
+		streams_settle(p);
 		pool_shrink(p, 0);
 	}
 }
@@ -535,10 +535,10 @@ void pools_collect(void)
 	if (pool_none_is_free())
 		return;
 	pthread_mutex_lock(&pools_lock);
-	free_passed(ORDER_LOOK_AND_RECORD);
+	free_passed(STREAM_LOOK_AND_RECORD);
 	/* Another thread may ask about what the caller lacks, and give it back after that. */
 	for (int left = 2; left && pool_givers_wait(); left--)
-		free_passed(ORDER_LOOK_AND_RECORD);
+		free_passed(STREAM_LOOK_AND_RECORD);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -548,7 +548,7 @@ static void trimming(void)
 	if (pool_none_is_free())
 		return;
 	pthread_mutex_lock(&pools_lock);
-	free_passed(ORDER_LOOK);
+	free_passed(STREAM_LOOK);
 	pthread_mutex_unlock(&pools_lock);
 }
 VMEM_TRIMMING(trimming);
@@ -560,7 +560,7 @@ void pools_destroyed(uint64_t id)
 	pthread_mutex_lock(&pools_lock);
 	p = pool_end(id);
 	if (p) {
-		orders_settle(p);
+		streams_settle(p);
 		pool_shrink(p, 0);
 	}
 	pthread_mutex_unlock(&pools_lock);
@@ -574,8 +574,8 @@ void pools_trim_to(CUmemoryPool handle, size_t keep)
 	pthread_mutex_lock(&pools_lock);
 	p = pool_find(handle);
 	if (p && p->reserved > keep) {
-		orders_ask(p, ORDER_LOOK);
-		orders_settle(p);
+		streams_ask(p, STREAM_LOOK);
+		streams_settle(p);
 		pool_shrink(p, keep);
 	}
 	pthread_mutex_unlock(&pools_lock);

@@ -26,7 +26,7 @@
  *   synchronisation, to vmem, which keeps some of it for any allocation.
  * - Memory outlives its pool. A destroyed pool gives it back when it is freed.
  *
- * pool_objects.h has the pools, pool_orders.h the streams, pool_lists.h the free memory, and
+ * pool_objects.h has the pools, pool_streams.h the streams, pool_lists.h the free memory, and
  * pool_calls.c the calls of the program. One mutex guards all of it: see pool_objects.h.
  */
 #include "wrapper/hooks/frees.h"
@@ -61,7 +61,7 @@ void pools_destroyed(uint64_t id);
 void pools_trim_to(CUmemoryPool handle, size_t keep);
 
 /*
- * A wait of the driver has succeeded, before which orders_now() was @turn: the frees up to that turn
+ * A wait of the driver has succeeded, before which streams_now() was @turn: the frees up to that turn
  * have passed in the stream, in @ctx (NULL: the current one), or in some streams.
  */
 void pools_stream_passed(CUstream stream, uint64_t turn);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
@@ -27,19 +27,19 @@ struct waiting {
 };
 
 static pthread_cond_t changed =
-	PTHREAD_COND_INITIALIZER; /* an order has fewer users, or nobody asks */
+	PTHREAD_COND_INITIALIZER; /* a stream has fewer users, or nobody asks */
 /* Under pools_lock: */
-static struct order *orders, *table; /* all; by key */
-static uint64_t turn;                /* of the last free; also read without */
-static unsigned int enders;          /* threads in end_users() */
+static struct stream *streams, *table; /* all; by key */
+static uint64_t turn;                  /* of the last free; also read without */
+static unsigned int enders;            /* threads in end_users() */
 static size_t recording;     /* threads that may record an event in a stream; without lock */
 static size_t ends;          /* of captures, that threads are in; without lock */
 static uint64_t captures;    /* that have begun; without lock */
 static unsigned int threads; /* that were given a number; without lock */
 static __thread unsigned int thread_self __attribute__((tls_model("initial-exec")));
-bool orders_any;
+bool streams_any;
 
-struct key order_key(CUstream stream, CUcontext ctx)
+struct key stream_key(CUstream stream, CUcontext ctx)
 {
 	if (!stream_is_default(stream))
 		return (struct key){.stream = stream};
@@ -58,19 +58,19 @@ static unsigned int hash_of(const struct key *key)
 	return (unsigned int)(sum * 0x9e3779b97f4a7c15 >> 32);
 }
 
-struct order *order_find(const struct key *key)
+struct stream *stream_find(const struct key *key)
 {
-	struct order *o;
+	struct stream *s;
 
-	HASH_FIND_BYHASHVALUE(hh, table, key, sizeof(*key), hash_of(key), o);
-	return o;
+	HASH_FIND_BYHASHVALUE(hh, table, key, sizeof(*key), hash_of(key), s);
+	return s;
 }
 
 /* Without host memory it is gone. */
-static void table_add(struct order *o)
+static void table_add(struct stream *s)
 {
-	HASH_ADD_BYHASHVALUE(hh, table, key, sizeof(o->key), hash_of(&o->key), o);
-	o->gone = !o->hh.tbl;
+	HASH_ADD_BYHASHVALUE(hh, table, key, sizeof(s->key), hash_of(&s->key), s);
+	s->gone = !s->hh.tbl;
 }
 
 /*
@@ -79,9 +79,9 @@ static void table_add(struct order *o)
  * the others of that moment, which may need later work of the program. There a free records one: it is an
  * operation of the stream anyway.
  */
-static bool is_open(const struct order *o)
+static bool is_open(const struct stream *s)
 {
-	return o->apart;
+	return s->apart;
 }
 
 /* Memory is left to the driver if its context is one that ends before the device's primary one. */
@@ -107,58 +107,58 @@ static bool device_of(CUcontext ctx, CUdevice *dev)
  * An object with no more than what streams of @ctx may have from one another. An event belongs to its
  * context: that of another one cannot be recorded.
  */
-static struct order *order_object(CUcontext ctx)
+static struct stream *stream_object(CUcontext ctx)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (o->gone && !o->count && !o->users && !o->asking && !o->ending &&
-		    (o->ctx == ctx || (!o->event && !o->mark))) {
-			*o = (struct order){.event = o->event,
-					    .mark = o->mark,
-					    .waiting = o->waiting,
-					    .next = o->next};
-			return o;
+	LL_FOREACH(streams, s)
+		if (s->gone && !s->count && !s->users && !s->asking && !s->ending &&
+		    (s->ctx == ctx || (!s->event && !s->mark))) {
+			*s = (struct stream){.event = s->event,
+					     .mark = s->mark,
+					     .waiting = s->waiting,
+					     .next = s->next};
+			return s;
 		}
-	o = calloc(1, sizeof(*o));
-	if (o)
-		LL_PREPEND(orders, o);
-	return o;
+	s = calloc(1, sizeof(*s));
+	if (s)
+		LL_PREPEND(streams, s);
+	return s;
 }
 
 /* With pools_lock held: the streams of threads that have ended. */
 static void end_threads(void)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (o->tid && !o->gone && !o->ending && !o->users && !o->asking &&
-		    threads_ended(o->tid)) {
-			HASH_DELETE(hh, table, o);
-			o->gone = true;
+	LL_FOREACH(streams, s)
+		if (s->tid && !s->gone && !s->ending && !s->users && !s->asking &&
+		    threads_ended(s->tid)) {
+			HASH_DELETE(hh, table, s);
+			s->gone = true;
 		}
 }
 
 /* With pools_lock held: @ctx is that of @key. NULL: no host memory. */
-static struct order *order_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served,
-			       bool apart)
+static struct stream *stream_add(const struct key *key, CUcontext ctx, CUdevice dev, bool served,
+				 bool apart)
 {
-	struct order *o;
+	struct stream *s;
 
 	if (key->thread)
 		end_threads();
-	o = order_object(ctx);
-	if (!o)
+	s = stream_object(ctx);
+	if (!s)
 		return NULL;
-	o->key = *key;
-	o->tid = key->thread ? gettid() : 0;
-	o->ctx = ctx;
-	o->dev = dev;
-	o->served = served;
-	o->apart = apart;
-	table_add(o);
-	__atomic_store_n(&orders_any, true, __ATOMIC_RELAXED);
-	return o;
+	s->key = *key;
+	s->tid = key->thread ? gettid() : 0;
+	s->ctx = ctx;
+	s->dev = dev;
+	s->served = served;
+	s->apart = apart;
+	table_add(s);
+	__atomic_store_n(&streams_any, true, __ATOMIC_RELAXED);
+	return s;
 }
 
 /* NULL: the driver refuses. */
@@ -176,10 +176,10 @@ static CUevent event_new(CUcontext ctx)
 }
 
 /* The event of a stream that is apart is there before it is needed: the GPU may be full by then. */
-void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
+void stream_learn(CUstream stream, const struct key *key, CUcontext ctx)
 {
 	unsigned int flags = CU_STREAM_DEFAULT;
-	struct order *o = NULL;
+	struct stream *s = NULL;
 	CUevent event = NULL;
 	CUdevice dev = 0;
 	bool served;
@@ -191,10 +191,10 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 	if (served && flags & CU_STREAM_NON_BLOCKING)
 		event = event_new(ctx);
 	pthread_mutex_lock(&pools_lock);
-	if (!order_find(key))
-		o = order_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
-	if (o && !o->event) {
-		o->event = event;
+	if (!stream_find(key))
+		s = stream_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
+	if (s && !s->event) {
+		s->event = event;
 		event = NULL;
 	}
 	pthread_mutex_unlock(&pools_lock);
@@ -202,52 +202,52 @@ void order_learn(CUstream stream, const struct key *key, CUcontext ctx)
 		real.cuEventDestroy_v2(event);
 }
 
-static struct waiting *waiting_find(const struct order *o, const struct pool *p)
+static struct waiting *waiting_find(const struct stream *s, const struct pool *p)
 {
 	struct waiting *w;
 
-	LL_SEARCH_SCALAR(o->waiting, w, pool, p);
+	LL_SEARCH_SCALAR(s->waiting, w, pool, p);
 	return w;
 }
 
-struct pool_list *order_list(struct order *o, struct pool *p)
+struct pool_list *stream_list(struct stream *s, struct pool *p)
 {
-	struct waiting *w = waiting_find(o, p);
+	struct waiting *w = waiting_find(s, p);
 
 	if (!w) {
 		w = calloc(1, sizeof(*w));
 		if (!w)
 			return NULL;
 		w->pool = p;
-		LL_PREPEND(o->waiting, w);
+		LL_PREPEND(s->waiting, w);
 	}
 	return &w->list;
 }
 
-static struct pool_block *block_any(const struct order *o, const struct pool *p, size_t size)
+static struct pool_block *block_any(const struct stream *s, const struct pool *p, size_t size)
 {
-	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+	const struct waiting *w = s->count ? waiting_find(s, p) : NULL;
 
 	return w ? pool_list_find_any(&w->list, size) : NULL;
 }
 
-struct pool_block *order_block_find(const struct order *o, const struct pool *p, size_t size)
+struct pool_block *stream_block_find(const struct stream *s, const struct pool *p, size_t size)
 {
-	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+	const struct waiting *w = s->count ? waiting_find(s, p) : NULL;
 
 	return w ? pool_list_find(&w->list, size) : NULL;
 }
 
-/* With pools_lock held: the frees of @o up to @until have passed. */
-static void note_passed(struct order *o, uint64_t until)
+/* With pools_lock held: the frees of @s up to @until have passed. */
+static void note_passed(struct stream *s, uint64_t until)
 {
-	if (o->passed < until)
-		o->passed = until;
-	if (o->recorded <= o->passed)
-		o->recorded = 0;
+	if (s->passed < until)
+		s->passed = until;
+	if (s->recorded <= s->passed)
+		s->recorded = 0;
 }
 
-void order_let_go(struct pool_block *b)
+void stream_let_go(struct pool_block *b)
 {
 	if (b->from)
 		b->from->count--;
@@ -255,37 +255,37 @@ void order_let_go(struct pool_block *b)
 	b->turn = 0;
 }
 
-/* Move the blocks of @o and @p whose frees have passed to @p. */
-static void settle(struct order *o, struct pool *p)
+/* Move the blocks of @s and @p whose frees have passed to @p. */
+static void settle(struct stream *s, struct pool *p)
 {
-	struct waiting *w = waiting_find(o, p);
+	struct waiting *w = waiting_find(s, p);
 	struct pool_block *b;
 
-	while (w && (b = w->list.first) && b->turn <= o->passed) {
+	while (w && (b = w->list.first) && b->turn <= s->passed) {
 		pool_list_remove(b);
-		order_let_go(b);
+		stream_let_go(b);
 		pool_list_put(&p->passed, b);
 	}
 }
 
-void orders_settle(struct pool *p)
+void streams_settle(struct pool *p)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (o->count)
-			settle(o, p);
+	LL_FOREACH(streams, s)
+		if (s->count)
+			settle(s, p);
 }
 
-static bool has_waiting(const struct order *o, const struct pool *p)
+static bool has_waiting(const struct stream *s, const struct pool *p)
 {
-	const struct waiting *w = o->count ? waiting_find(o, p) : NULL;
+	const struct waiting *w = s->count ? waiting_find(s, p) : NULL;
 
 	return w && w->list.first;
 }
 
 /* A capture that ends is forgotten before the driver has ended it. */
-bool orders_capturing(void)
+bool streams_capturing(void)
 {
 	bool open = captures_open(driver_table());
 
@@ -293,18 +293,18 @@ bool orders_capturing(void)
 	return open || __atomic_load_n(&ends, __ATOMIC_SEQ_CST);
 }
 
-/* Record the event of @o, which is asking. The calling thread is in relaxed mode. */
-static bool record_event(struct order *o)
+/* Record the event of @s, which is asking. The calling thread is in relaxed mode. */
+static bool record_event(struct stream *s)
 {
-	CUevent event = o->event;
+	CUevent event = s->event;
 	bool done, pushed;
 
-	if (current_enter(o->ctx, &pushed))
+	if (current_enter(s->ctx, &pushed))
 		return false;
 	done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	done = done && !real.cuEventRecord(event, o->key.stream);
+	done = done && !real.cuEventRecord(event, s->key.stream);
 	current_leave(pushed);
-	o->event = event;
+	s->event = event;
 	return done;
 }
 
@@ -312,180 +312,180 @@ static bool record_event(struct order *o)
  * The same. False: the driver refuses, or a capture is open: while the driver is called, another thread
  * may make the stream part of it, and the event with it.
  */
-static bool record(struct order *o)
+static bool record(struct stream *s)
 {
 	bool done;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	done = !orders_capturing() && record_event(o);
+	done = !streams_capturing() && record_event(s);
 	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
 	return done;
 }
 
 /* The same: whether all work of the stream has ended, but not that of streams it waits for by itself. */
-static bool is_idle(const struct order *o)
+static bool is_idle(const struct stream *s)
 {
 	bool idle, pushed;
 
 	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	idle = !orders_capturing() && !current_enter(o->ctx, &pushed);
+	idle = !streams_capturing() && !current_enter(s->ctx, &pushed);
 	if (idle) {
-		idle = !real.cuStreamQuery(o->key.stream);
+		idle = !real.cuStreamQuery(s->key.stream);
 		current_leave(pushed);
 	}
 	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
 	return idle;
 }
 
-/* The event that each free in @o has recorded; NULL: none does. @o may have been another stream before. */
-static CUevent mark_of(const struct order *o)
+/* The event that each free in @s has recorded; NULL: none does. @s may have been another stream before. */
+static CUevent mark_of(const struct stream *s)
 {
-	return o->apart ? NULL : __atomic_load_n(&o->mark, __ATOMIC_ACQUIRE);
+	return s->apart ? NULL : __atomic_load_n(&s->mark, __ATOMIC_ACQUIRE);
 }
 
 /* The same. Returns the turn up to which they have; *@recorded is that of the event. */
-static uint64_t ask_driver(struct order *o, enum order_effort effort, bool usable, uint64_t now,
+static uint64_t ask_driver(struct stream *s, enum stream_effort effort, bool usable, uint64_t now,
 			   uint64_t *recorded)
 {
-	CUevent mark = mark_of(o);
-	bool look = effort != ORDER_RECORD;
+	CUevent mark = mark_of(s);
+	bool look = effort != STREAM_RECORD;
 	uint64_t passed = 0;
 
-	if (*recorded && look && !real.cuEventQuery(o->event))
+	if (*recorded && look && !real.cuEventQuery(s->event))
 		passed = *recorded;
-	if (look && usable && passed < now && passed >= *recorded && o->apart && is_idle(o))
+	if (look && usable && passed < now && passed >= *recorded && s->apart && is_idle(s))
 		passed = now;
 	if (look && mark && !real.cuEventQuery(mark))
 		passed = now;
 	/* What was freed after the event needs another one. */
-	if (effort != ORDER_LOOK && usable && passed < now && passed >= *recorded && record(o))
+	if (effort != STREAM_LOOK && usable && passed < now && passed >= *recorded && record(s))
 		*recorded = now;
 	return passed;
 }
 
-void order_ask(struct order *o, enum order_effort effort)
+void stream_ask(struct stream *s, enum stream_effort effort)
 {
-	uint64_t now = o->last, recorded, passed;
+	uint64_t now = s->last, recorded, passed;
 	struct pool_giver giver;
 	CUstreamCaptureMode mode;
 	bool usable;
 
-	if (o->asking || o->ending)
+	if (s->asking || s->ending)
 		return;
-	recorded = o->recorded;
-	usable = !o->gone && (is_open(o) || effort == ORDER_RECORD);
-	o->asking = true;
+	recorded = s->recorded;
+	usable = !s->gone && (is_open(s) || effort == STREAM_RECORD);
+	s->asking = true;
 	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
-	passed = ask_driver(o, effort, usable, now, &recorded);
+	passed = ask_driver(s, effort, usable, now, &recorded);
 	fence_unrelax(mode);
 	pthread_mutex_lock(&pools_lock);
-	o->recorded = recorded;
-	note_passed(o, passed);
+	s->recorded = recorded;
+	note_passed(s, passed);
 	pool_giver_ends(&giver);
-	o->asking = false;
+	s->asking = false;
 	pthread_cond_broadcast(&changed);
 }
 
-void order_end_use(struct order *o)
+void stream_end_use(struct stream *s)
 {
-	o->users--;
+	s->users--;
 	if (enders)
 		pthread_cond_broadcast(&changed);
 }
 
-CUresult order_mark_free(struct order *o)
+CUresult stream_mark_free(struct stream *s)
 {
 	CUstreamCaptureMode mode;
 	CUevent mark = NULL;
 	CUresult result;
 	bool pushed;
 
-	if (o->apart)
+	if (s->apart)
 		return CUDA_SUCCESS;
 	mode = fence_relax();
-	result = current_enter(o->ctx, &pushed);
-	if (!result && !__atomic_load_n(&o->mark, __ATOMIC_ACQUIRE)) {
+	result = current_enter(s->ctx, &pushed);
+	if (!result && !__atomic_load_n(&s->mark, __ATOMIC_ACQUIRE)) {
 		CUevent none = NULL;
 
 		result = real.cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING);
-		if (!result && !__atomic_compare_exchange_n(&o->mark, &none, mark, false,
+		if (!result && !__atomic_compare_exchange_n(&s->mark, &none, mark, false,
 							    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			real.cuEventDestroy_v2(mark);
 	}
 	if (!result)
-		result = real.cuEventRecord(o->mark, o->key.stream);
+		result = real.cuEventRecord(s->mark, s->key.stream);
 	current_leave(pushed);
 	fence_unrelax(mode);
 	return result;
 }
 
-void order_put(struct order *o, struct pool_list *list, struct pool_block *b)
+void stream_put(struct stream *s, struct pool_list *list, struct pool_block *b)
 {
-	order_let_go(b);
+	stream_let_go(b);
 	b->turn = turn + 1;
 	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
-	b->from = o;
-	o->last = b->turn;
-	o->count++;
+	b->from = s;
+	s->last = b->turn;
+	s->count++;
 	pool_block_put(list, b);
 }
 
-void order_put_back(struct pool_block *b)
+void stream_put_back(struct pool_block *b)
 {
-	struct order *o = b->from;
+	struct stream *s = b->from;
 
-	if (o && b->turn > o->passed) {
-		pool_block_put(&waiting_find(o, b->pool)->list, b);
+	if (s && b->turn > s->passed) {
+		pool_block_put(&waiting_find(s, b->pool)->list, b);
 	} else {
-		order_let_go(b);
+		stream_let_go(b);
 		pool_block_put(&b->pool->passed, b);
 	}
 }
 
-void orders_ask(const struct pool *p, enum order_effort effort)
+void streams_ask(const struct pool *p, enum stream_effort effort)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (p ? has_waiting(o, p) : o->count)
-			order_ask(o, effort);
+	LL_FOREACH(streams, s)
+		if (p ? has_waiting(s, p) : s->count)
+			stream_ask(s, effort);
 }
 
-void orders_ask_for(struct pool *p, size_t size)
+void streams_ask_for(struct pool *p, size_t size)
 {
 	unsigned int left = ASK_AT_MOST;
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o) {
-		if (!order_block_find(o, p, size))
+	LL_FOREACH(streams, s) {
+		if (!stream_block_find(s, p, size))
 			continue;
-		order_ask(o, ORDER_LOOK_AND_RECORD);
-		settle(o, p);
+		stream_ask(s, STREAM_LOOK_AND_RECORD);
+		settle(s, p);
 		if (!--left || pool_list_find(&p->passed, size))
 			return;
 	}
 }
 
-/* Without pools_lock: work of the stream of @o waits for @event from now on. */
-static bool wait_in(const struct order *o, CUevent event)
+/* Without pools_lock: work of the stream of @s waits for @event from now on. */
+static bool wait_in(const struct stream *s, CUevent event)
 {
 	bool done, pushed;
 
-	if (current_enter(o->ctx, &pushed))
+	if (current_enter(s->ctx, &pushed))
 		return false;
-	done = !real.cuStreamWaitEvent(o->key.stream, event, CU_EVENT_WAIT_DEFAULT);
+	done = !real.cuStreamWaitEvent(s->key.stream, event, CU_EVENT_WAIT_DEFAULT);
 	current_leave(pushed);
 	return done;
 }
 
 /*
- * With pools_lock held; releases it meanwhile: later work of @o comes after the frees of @from, whose
+ * With pools_lock held; releases it meanwhile: later work of @s comes after the frees of @from, whose
  * event nobody asks about, up to the turn that is returned. That is @least at least; 0: the driver
  * refuses.
  */
-static uint64_t follow(struct order *o, struct order *from, uint64_t least)
+static uint64_t follow(struct stream *s, struct stream *from, uint64_t least)
 {
 	bool has_event = from->recorded >= least, usable = !from->gone && is_open(from), done;
 	uint64_t until = has_event ? from->recorded : from->last;
@@ -496,10 +496,10 @@ static uint64_t follow(struct order *o, struct order *from, uint64_t least)
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
 	if (!has_event && mark) {
-		done = wait_in(o, mark);
+		done = wait_in(s, mark);
 	} else {
 		has_event = has_event || (usable && record(from));
-		done = has_event && wait_in(o, from->event);
+		done = has_event && wait_in(s, from->event);
 	}
 	fence_unrelax(mode);
 	pthread_mutex_lock(&pools_lock);
@@ -511,7 +511,7 @@ static uint64_t follow(struct order *o, struct order *from, uint64_t least)
 }
 
 /* The same, for a block of @from. Other threads may take one meanwhile: then it is NULL. */
-static struct pool_block *block_behind(struct order *o, struct order *from, const struct pool *p,
+static struct pool_block *block_behind(struct stream *s, struct stream *from, const struct pool *p,
 				       size_t size)
 {
 	struct pool_block *b;
@@ -520,32 +520,32 @@ static struct pool_block *block_behind(struct order *o, struct order *from, cons
 	while (from->asking)
 		pthread_cond_wait(&changed, &pools_lock);
 	b = from->ending ? NULL : block_any(from, p, size);
-	if (!b || o == from)
+	if (!b || s == from)
 		return b;
-	until = follow(o, from, b->turn);
+	until = follow(s, from, b->turn);
 	b = block_any(from, p, size);
 	return b && b->turn <= until ? b : NULL;
 }
 
-struct pool_block *order_block_behind(struct order *o, struct pool *p, size_t size)
+struct pool_block *stream_block_behind(struct stream *s, struct pool *p, size_t size)
 {
-	struct pool_block *b = block_behind(o, o, p, size);
-	struct order *from;
+	struct pool_block *b = block_behind(s, s, p, size);
+	struct stream *from;
 
-	for (from = p->dependencies ? orders : NULL; from && !b; from = from->next)
+	for (from = p->dependencies ? streams : NULL; from && !b; from = from->next)
 		if (from->count)
-			b = block_behind(o, from, p, size);
+			b = block_behind(s, from, p, size);
 	return b;
 }
 
 /* True if frees of @from up to @until may not have passed. */
-static bool is_ahead(const struct order *from, uint64_t until)
+static bool is_ahead(const struct stream *from, uint64_t until)
 {
 	return from->count && until > from->passed;
 }
 
 /* What finds no room in @clock is not known. */
-static void clock_add(struct clock *clock, struct order *from, uint64_t until)
+static void clock_add(struct clock *clock, struct stream *from, uint64_t until)
 {
 	unsigned int at = clock->count;
 
@@ -568,72 +568,72 @@ static void clock_add(struct clock *clock, struct order *from, uint64_t until)
 		clock->count++;
 }
 
-void order_follow(struct order *o, const struct clock *clock)
+void stream_follow(struct stream *s, const struct clock *clock)
 {
 	for (unsigned int i = 0; i < clock->count; i++)
-		if (clock->of[i].from != o)
-			clock_add(&o->clock, clock->of[i].from, clock->of[i].turn);
+		if (clock->of[i].from != s)
+			clock_add(&s->clock, clock->of[i].from, clock->of[i].turn);
 }
 
-void order_clock(struct order *o, struct clock *clock)
+void stream_clock(struct stream *s, struct clock *clock)
 {
 	clock->count = 0;
-	clock_add(clock, o, o->last);
-	for (unsigned int i = 0; i < o->clock.count; i++)
-		clock_add(clock, o->clock.of[i].from, o->clock.of[i].turn);
+	clock_add(clock, s, s->last);
+	for (unsigned int i = 0; i < s->clock.count; i++)
+		clock_add(clock, s->clock.of[i].from, s->clock.of[i].turn);
 }
 
-struct pool_block *order_block_before(const struct order *o, const struct pool *p, size_t size)
+struct pool_block *stream_block_before(const struct stream *s, const struct pool *p, size_t size)
 {
 	struct pool_block *b = NULL;
 
-	for (unsigned int i = 0; i < o->clock.count && !b; i++) {
-		const struct order *from = o->clock.of[i].from;
+	for (unsigned int i = 0; i < s->clock.count && !b; i++) {
+		const struct stream *from = s->clock.of[i].from;
 		const struct waiting *w = from->count ? waiting_find(from, p) : NULL;
 
 		if (w)
-			b = pool_list_find_by(&w->list, size, o->clock.of[i].turn);
+			b = pool_list_find_by(&w->list, size, s->clock.of[i].turn);
 	}
 	return b;
 }
 
-bool orders_have(const struct pool *p)
+bool streams_have(const struct pool *p)
 {
-	const struct order *o;
+	const struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (has_waiting(o, p))
+	LL_FOREACH(streams, s)
+		if (has_waiting(s, p))
 			break;
-	return o;
+	return s;
 }
 
-uint64_t orders_now(void)
+uint64_t streams_now(void)
 {
 	return __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
 }
 
-void order_passed(const struct key *key, uint64_t until)
+void stream_passed(const struct key *key, uint64_t until)
 {
-	struct order *o = order_find(key);
+	struct stream *s = stream_find(key);
 
-	if (o)
-		note_passed(o, until);
+	if (s)
+		note_passed(s, until);
 }
 
-void orders_context_passed(CUcontext ctx, uint64_t until)
+void streams_context_passed(CUcontext ctx, uint64_t until)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (o->ctx == ctx)
-			note_passed(o, until);
+	LL_FOREACH(streams, s)
+		if (s->ctx == ctx)
+			note_passed(s, until);
 }
 
-/* With pools_lock held; releases it while it waits: until no thread uses @o, which is ending. */
-static void end_users(struct order *o)
+/* With pools_lock held; releases it while it waits: until no thread uses @s, which is ending. */
+static void end_users(struct stream *s)
 {
 	enders++;
-	while (o->users || o->asking)
+	while (s->users || s->asking)
 		pthread_cond_wait(&changed, &pools_lock);
 	enders--;
 }
@@ -646,85 +646,85 @@ static bool is_capturing(CUstream stream)
 }
 
 /*
- * With pools_lock held; releases it meanwhile: an event for the last frees of @o, whose event nobody
+ * With pools_lock held; releases it meanwhile: an event for the last frees of @s, whose event nobody
  * asks about, unless they have passed. No other thread may use the stream, so none makes it part of an
  * open capture.
  */
-static void record_last(struct order *o)
+static void record_last(struct stream *s)
 {
 	bool recorded = false, passed = false;
-	uint64_t last = o->last;
+	uint64_t last = s->last;
 	struct pool_giver giver;
 	CUstreamCaptureMode mode;
 
-	if (!o->count || o->recorded >= last || o->passed >= last)
+	if (!s->count || s->recorded >= last || s->passed >= last)
 		return;
-	o->asking = true;
+	s->asking = true;
 	pool_giver_begins(&giver);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
-	if (!is_capturing(o->key.stream)) {
-		passed = o->apart && is_idle(o);
-		recorded = !passed && record_event(o);
+	if (!is_capturing(s->key.stream)) {
+		passed = s->apart && is_idle(s);
+		recorded = !passed && record_event(s);
 	}
 	fence_unrelax(mode);
 	pthread_mutex_lock(&pools_lock);
 	if (recorded)
-		o->recorded = last;
+		s->recorded = last;
 	if (passed)
-		note_passed(o, last);
+		note_passed(s, last);
 	pool_giver_ends(&giver);
-	o->asking = false;
+	s->asking = false;
 	pthread_cond_broadcast(&changed);
 }
 
-struct order *orders_stream_ending(CUstream stream)
+struct stream *streams_ending(CUstream stream)
 {
-	struct key key = order_key(stream, NULL);
-	struct order *o;
+	struct key key = stream_key(stream, NULL);
+	struct stream *s;
 
 	/* The default streams end with their context, or with their thread. */
 	if (key.stream != stream || key.thread)
 		return NULL;
 	pthread_mutex_lock(&pools_lock);
-	o = order_find(&key);
-	if (o) {
-		o->ending = true;
-		end_users(o);
-		record_last(o);
-		HASH_DELETE(hh, table, o);
-		o->gone = true;
-		o->ending = false;
-		o->users++; /* the object stays that of this stream */
+	s = stream_find(&key);
+	if (s) {
+		s->ending = true;
+		end_users(s);
+		record_last(s);
+		HASH_DELETE(hh, table, s);
+		s->gone = true;
+		s->ending = false;
+		s->users++; /* the object stays that of this stream */
 	}
 	pthread_mutex_unlock(&pools_lock);
-	return o;
+	return s;
 }
 
-void orders_stream_ended(struct order *o, bool lives)
+void streams_ended(struct stream *s, bool lives)
 {
-	if (!o)
+	if (!s)
 		return;
 	pthread_mutex_lock(&pools_lock);
-	order_end_use(o);
-	if (lives && o->ctx && !order_find(&o->key))
-		table_add(o);
+	stream_end_use(s);
+	if (lives && s->ctx && !stream_find(&s->key))
+		table_add(s);
 	pthread_mutex_unlock(&pools_lock);
 }
 
 /* In other streams each free has recorded an event. */
 static void record_before_capture(CUstream stream)
 {
-	struct key key = order_key(stream, NULL);
-	struct order *o;
+	struct key key = stream_key(stream, NULL);
+	struct stream *s;
 
 	pthread_mutex_lock(&pools_lock);
-	o = order_find(&key);
-	if (o && o->apart) {
-		while (o->asking)
+	s = stream_find(&key);
+	if (s && s->apart) {
+		while (s->asking)
 			pthread_cond_wait(&changed, &pools_lock);
-		if (!o->ending && !o->gone)
-			record_last(o);
+		if (!s->ending && !s->gone)
+			record_last(s);
 	}
 	pthread_mutex_unlock(&pools_lock);
 }
@@ -732,28 +732,28 @@ static void record_before_capture(CUstream stream)
 /* With pools_lock held. */
 static void set_ending(CUcontext ctx, bool ending)
 {
-	struct order *o;
+	struct stream *s;
 
-	LL_FOREACH(orders, o)
-		if (o->ctx == ctx)
-			o->ending = ending;
+	LL_FOREACH(streams, s)
+		if (s->ctx == ctx)
+			s->ending = ending;
 }
 
-void orders_context_ending(CUcontext ctx)
+void streams_context_ending(CUcontext ctx)
 {
-	struct order *o;
+	struct stream *s;
 
 	if (!ctx)
 		return;
 	pthread_mutex_lock(&pools_lock);
 	set_ending(ctx, true);
-	LL_FOREACH(orders, o)
-		if (o->ctx == ctx)
-			end_users(o);
+	LL_FOREACH(streams, s)
+		if (s->ctx == ctx)
+			end_users(s);
 	pthread_mutex_unlock(&pools_lock);
 }
 
-void orders_context_lives(CUcontext ctx)
+void streams_context_lives(CUcontext ctx)
 {
 	pthread_mutex_lock(&pools_lock);
 	set_ending(ctx, false);
@@ -763,36 +763,36 @@ void orders_context_lives(CUcontext ctx)
 /* Its memory has gone with it, and its streams and events. */
 static void context_ended(CUcontext ctx)
 {
-	struct order *o;
+	struct stream *s;
 
 	pthread_mutex_lock(&pools_lock);
 	pool_blocks_forget(ctx);
-	LL_FOREACH(orders, o) {
-		if (o->ctx != ctx)
+	LL_FOREACH(streams, s) {
+		if (s->ctx != ctx)
 			continue;
-		if (o->served)
-			pool_device_forget(o->dev);
-		if (!o->gone)
-			HASH_DELETE(hh, table, o);
-		o->gone = true;
-		o->ending = false;
-		o->event = NULL;
-		o->mark = NULL;
-		o->recorded = 0;
-		o->count = 0;
-		o->ctx = NULL;
+		if (s->served)
+			pool_device_forget(s->dev);
+		if (!s->gone)
+			HASH_DELETE(hh, table, s);
+		s->gone = true;
+		s->ending = false;
+		s->event = NULL;
+		s->mark = NULL;
+		s->recorded = 0;
+		s->count = 0;
+		s->ctx = NULL;
 	}
 	pthread_mutex_unlock(&pools_lock);
 }
 
 CONTEXT_GONE(context_ended);
 
-uint64_t orders_captures(void)
+uint64_t streams_captures(void)
 {
 	return __atomic_load_n(&captures, __ATOMIC_SEQ_CST);
 }
 
-void orders_before_capture(CUstream stream)
+void streams_before_capture(CUstream stream)
 {
 	double until;
 
@@ -807,12 +807,12 @@ void orders_before_capture(CUstream stream)
 		sched_yield();
 }
 
-void orders_capture_ending(void)
+void streams_capture_ending(void)
 {
 	__atomic_add_fetch(&ends, 1, __ATOMIC_SEQ_CST);
 }
 
-void orders_capture_ended(void)
+void streams_capture_ended(void)
 {
 	__atomic_sub_fetch(&ends, 1, __ATOMIC_SEQ_CST);
 }
@@ -820,7 +820,7 @@ void orders_capture_ended(void)
 static void forget_in_child(void)
 {
 	pthread_cond_init(&changed, NULL);
-	orders = NULL;
+	streams = NULL;
 	table = NULL;
 	enders = 0;
 	recording = 0;

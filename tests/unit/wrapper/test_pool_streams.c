@@ -6,7 +6,7 @@
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/pool_events.h"
-#include "wrapper/hooks/pool_orders.h"
+#include "wrapper/hooks/pool_streams.h"
 #include "wrapper/hooks/pools.h"
 
 #include <pthread.h>
@@ -154,26 +154,26 @@ static void setup(void)
 	pool = (struct pool){.handle = HANDLE(2), .dependencies = true};
 }
 
-static struct order *order_of(CUstream stream)
+static struct stream *stream_of(CUstream stream)
 {
-	struct key key = order_key(stream, CONTEXT);
+	struct key key = stream_key(stream, CONTEXT);
 
-	order_learn(stream, &key, CONTEXT);
-	return order_find(&key);
+	stream_learn(stream, &key, CONTEXT);
+	return stream_find(&key);
 }
 
 static struct pool_block blocks[256];
 static size_t nblocks;
 
-/* A block of the pool that is freed in @o. */
-static struct pool_block *freed(struct order *o)
+/* A block of the pool that is freed in @s. */
+static struct pool_block *freed(struct stream *s)
 {
 	struct pool_block *b = &blocks[nblocks++];
 
 	ck_assert_uint_le(nblocks, sizeof(blocks) / sizeof(blocks[0]));
 	*b = (struct pool_block){.room = SIZE, .ctx = CONTEXT, .pool = &pool};
-	ck_assert_int_eq(order_mark_free(o), CUDA_SUCCESS);
-	order_put(o, order_list(o, &pool), b);
+	ck_assert_int_eq(stream_mark_free(s), CUDA_SUCCESS);
+	stream_put(s, stream_list(s, &pool), b);
 	return b;
 }
 
@@ -189,8 +189,8 @@ static struct pool_block *look(void)
 	struct pool_block *b;
 
 	pthread_mutex_lock(&pools_lock);
-	orders_ask(&pool, ORDER_LOOK_AND_RECORD);
-	orders_settle(&pool);
+	streams_ask(&pool, STREAM_LOOK_AND_RECORD);
+	streams_settle(&pool);
 	b = pool_list_find(&pool.passed, SIZE);
 	pthread_mutex_unlock(&pools_lock);
 	return b;
@@ -198,43 +198,43 @@ static struct pool_block *look(void)
 
 START_TEST(an_event_shows_that_frees_have_passed)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o), *later;
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s), *later;
 
 	ck_assert_uint_eq(records, 0);
 	ck_assert_ptr_null(look());
 	ck_assert_uint_eq(records, 1);
-	later = freed(o);
+	later = freed(s);
 	ck_assert_ptr_null(look());
 	ck_assert_uint_eq(records, 1);
-	passes(o->event);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
 	pool_block_take(b);
 	ck_assert_uint_eq(records, 2);
 	ck_assert_ptr_null(look());
-	passes(o->event);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), later);
-	ck_assert_uint_eq(o->count, 0);
+	ck_assert_uint_eq(s->count, 0);
 }
 END_TEST
 
 /* What was freed behind the event, too: no other one is needed. */
 START_TEST(an_idle_stream_shows_that_frees_have_passed)
 {
-	struct order *o = order_of(STREAM(0));
+	struct stream *s = stream_of(STREAM(0));
 
-	freed(o);
+	freed(s);
 	ck_assert_ptr_null(look());
-	freed(o);
+	freed(s);
 	idle = true;
 	pthread_mutex_lock(&pools_lock);
-	order_ask(o, ORDER_LOOK);
-	ck_assert_uint_eq(o->passed, 0);
-	passes(o->event);
-	order_ask(o, ORDER_LOOK);
-	orders_settle(&pool);
+	stream_ask(s, STREAM_LOOK);
+	ck_assert_uint_eq(s->passed, 0);
+	passes(s->event);
+	stream_ask(s, STREAM_LOOK);
+	streams_settle(&pool);
 	pthread_mutex_unlock(&pools_lock);
-	ck_assert_uint_eq(o->count, 0);
+	ck_assert_uint_eq(s->count, 0);
 	ck_assert_uint_eq(records, 1);
 }
 END_TEST
@@ -242,33 +242,33 @@ END_TEST
 /* Between the streams that wait for it an event of another moment would order what nobody has ordered. */
 START_TEST(streams_that_wait_for_others_get_events_by_frees_alone)
 {
-	struct order *o;
+	struct stream *s;
 	struct pool_block *b, *later;
 
 	flags = CU_STREAM_DEFAULT;
-	o = order_of(_i ? STREAM(0) : CU_STREAM_LEGACY);
-	b = freed(o);
+	s = stream_of(_i ? STREAM(0) : CU_STREAM_LEGACY);
+	b = freed(s);
 	ck_assert_uint_eq(records, 1);
 	ck_assert_ptr_null(look());
 	ck_assert_uint_eq(records, 1);
 	pthread_mutex_lock(&pools_lock);
-	order_ask(o, ORDER_RECORD);
+	stream_ask(s, STREAM_RECORD);
 	pthread_mutex_unlock(&pools_lock);
 	ck_assert_uint_eq(records, 2);
-	later = freed(o);
-	passes(o->event);
+	later = freed(s);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
 	pool_block_take(b);
 	ck_assert_ptr_null(look());
 	ck_assert_uint_eq(records, 3);
-	passes(o->mark);
+	passes(s->mark);
 	ck_assert_ptr_eq(look(), later);
 }
 END_TEST
 
 struct thread {
 	pid_t tid;
-	struct order *order;
+	struct stream *order;
 	struct pool_block *blocks[3];
 };
 
@@ -277,7 +277,7 @@ static void *free_in_own_stream(void *arg)
 	struct thread *t = arg;
 
 	t->tid = gettid();
-	t->order = order_of(CU_STREAM_PER_THREAD);
+	t->order = stream_of(CU_STREAM_PER_THREAD);
 	for (size_t i = 0; i < 3; i++)
 		t->blocks[i] = freed(t->order);
 	return NULL;
@@ -314,7 +314,7 @@ END_TEST
 
 START_TEST(threads_that_have_ended_leave_nothing)
 {
-	struct order *first = NULL;
+	struct stream *first = NULL;
 	struct thread t;
 
 	flags = CU_STREAM_DEFAULT;
@@ -331,16 +331,16 @@ START_TEST(threads_that_have_ended_leave_nothing)
 }
 END_TEST
 
-static struct pool_block *take_behind(struct order *o, size_t size)
+static struct pool_block *take_behind(struct stream *s, size_t size)
 {
 	struct pool_block *b;
 
 	pthread_mutex_lock(&pools_lock);
-	o->users++;
-	b = order_block_behind(o, &pool, size);
+	s->users++;
+	b = stream_block_behind(s, &pool, size);
 	if (b)
 		pool_block_take(b);
-	order_end_use(o);
+	stream_end_use(s);
 	pthread_mutex_unlock(&pools_lock);
 	return b;
 }
@@ -357,7 +357,7 @@ START_TEST(a_thread_waits_for_one_that_asks)
 {
 	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
-	struct order *o = order_of(STREAM(0));
+	struct stream *s = stream_of(STREAM(0));
 	struct pool_block *b = calloc(1, sizeof(*b));
 	bool none[2] = {false, false};
 	pthread_t threads[2];
@@ -367,9 +367,9 @@ START_TEST(a_thread_waits_for_one_that_asks)
 	*b = (struct pool_block){
 		.ptr = 512, .room = SIZE, .ctx = CONTEXT, .pool = pool_find(HANDLE(3))};
 	ck_assert(pool_block_add(b));
-	order_put(o, order_list(o, b->pool), b);
+	stream_put(s, stream_list(s, b->pool), b);
 	pools_collect();
-	passes(o->event);
+	passes(s->event);
 	sem_init(&first, 0, 0);
 	sem_init(&may, 0, 0);
 	answer = &may;
@@ -388,27 +388,27 @@ END_TEST
 
 START_TEST(a_stream_waits_for_the_free)
 {
-	struct order *busy = order_of(STREAM(0)), *o = order_of(STREAM(1));
+	struct stream *busy = stream_of(STREAM(0)), *s = stream_of(STREAM(1));
 	struct pool_block *b = freed(busy), *second = freed(busy), *own;
 
-	ck_assert_ptr_null(take_behind(o, SIZE + 1));
+	ck_assert_ptr_null(take_behind(s, SIZE + 1));
 	ck_assert_ptr_null(waited);
-	ck_assert_ptr_eq(take_behind(o, SIZE), second);
+	ck_assert_ptr_eq(take_behind(s, SIZE), second);
 	ck_assert_ptr_eq(waits, STREAM(1));
 	ck_assert_ptr_eq(waited, busy->event);
 	ck_assert_ptr_eq(((struct event *)waited)->stream, STREAM(0));
 	ck_assert_uint_eq(records, 1);
 	/* The event follows this free as well. */
 	waited = NULL;
-	ck_assert_ptr_eq(take_behind(o, 1), b);
+	ck_assert_ptr_eq(take_behind(s, 1), b);
 	ck_assert_ptr_eq(waited, busy->event);
 	ck_assert_uint_eq(records, 1);
 	/* Until that is known to have passed, they are memory of the first stream. */
 	ck_assert_uint_eq(busy->count, 2);
 	/* The stream's own memory needs no event. */
-	own = freed(o);
+	own = freed(s);
 	waited = NULL;
-	ck_assert_ptr_eq(take_behind(o, SIZE), own);
+	ck_assert_ptr_eq(take_behind(s, SIZE), own);
 	ck_assert_ptr_null(waited);
 }
 END_TEST
@@ -416,13 +416,13 @@ END_TEST
 /* What a thread has freed in its default stream: the event that each free records does. */
 START_TEST(a_stream_waits_for_a_thread_that_has_ended)
 {
-	struct order *o = order_of(STREAM(1));
+	struct stream *s = stream_of(STREAM(1));
 	struct thread t;
 
 	flags = CU_STREAM_DEFAULT;
 	run_thread(&t);
 	records = 0;
-	ck_assert_ptr_eq(take_behind(o, SIZE), t.blocks[2]);
+	ck_assert_ptr_eq(take_behind(s, SIZE), t.blocks[2]);
 	ck_assert_ptr_eq(waited, t.order->mark);
 	ck_assert_uint_eq(records, 0);
 }
@@ -433,91 +433,91 @@ static void put_back_unused(struct pool_block *b)
 {
 	pthread_mutex_lock(&pools_lock);
 	pool_block_take(b);
-	order_put_back(b);
+	stream_put_back(b);
 	pthread_mutex_unlock(&pools_lock);
 }
 
 START_TEST(unused_memory_is_free_as_before)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *first = freed(o), *second = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *first = freed(s), *second = freed(s);
 
 	put_back_unused(first);
-	ck_assert_uint_eq(o->count, 2);
+	ck_assert_uint_eq(s->count, 2);
 	ck_assert_ptr_null(look());
-	ck_assert_ptr_eq(order_block_find(o, &pool, SIZE), first);
+	ck_assert_ptr_eq(stream_block_find(s, &pool, SIZE), first);
 	/* A later free does not keep the event from showing that this one has passed. */
-	freed(o);
-	passes(o->event);
+	freed(s);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), second);
 	pool_block_take(second);
 	ck_assert_ptr_eq(look(), first);
 	put_back_unused(first);
 	ck_assert_ptr_eq(look(), first);
-	ck_assert_uint_eq(o->count, 1);
+	ck_assert_uint_eq(s->count, 1);
 }
 END_TEST
 
 /* The stream has ended meanwhile, with an event, and its object is no other stream's. */
 START_TEST(unused_memory_outlives_its_stream)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s);
 
 	pool_block_take(b);
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_ended(streams_ending(STREAM(0)), false);
 	ck_assert_uint_eq(records, 1);
-	ck_assert_ptr_ne(order_of(STREAM(1)), o);
-	order_put_back(b);
+	ck_assert_ptr_ne(stream_of(STREAM(1)), s);
+	stream_put_back(b);
 	ck_assert_ptr_null(look());
-	passes(o->event);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
-	ck_assert_ptr_eq(order_of(STREAM(2)), o);
+	ck_assert_ptr_eq(stream_of(STREAM(2)), s);
 }
 END_TEST
 
 START_TEST(a_stream_ends)
 {
-	struct order *o = order_of(STREAM(0));
-	struct key key = o->key;
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct key key = s->key;
+	struct pool_block *b = freed(s);
 
-	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
-	ck_assert_ptr_null(order_find(&key));
+	ck_assert_ptr_eq(streams_ending(STREAM(0)), s);
+	ck_assert_ptr_null(stream_find(&key));
 	ck_assert_uint_eq(records, 1);
-	orders_stream_ended(o, false);
-	ck_assert_ptr_null(order_find(&key));
-	ck_assert_ptr_ne(order_of(STREAM(0)), o);
-	passes(o->event);
+	streams_ended(s, false);
+	ck_assert_ptr_null(stream_find(&key));
+	ck_assert_ptr_ne(stream_of(STREAM(0)), s);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
 	/* Another stream has the object now. */
 	pool_block_take(b);
-	ck_assert_ptr_eq(order_of(STREAM(1)), o);
-	ck_assert_ptr_null(orders_stream_ending(STREAM(2)));
-	orders_stream_ended(NULL, false);
+	ck_assert_ptr_eq(stream_of(STREAM(1)), s);
+	ck_assert_ptr_null(streams_ending(STREAM(2)));
+	streams_ended(NULL, false);
 }
 END_TEST
 
 START_TEST(a_stream_ends_on_a_full_gpu)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s);
 
 	full = true;
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_ended(streams_ending(STREAM(0)), false);
 	ck_assert_ptr_null(look());
-	passes(o->event);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
 }
 END_TEST
 
 START_TEST(an_idle_stream_ends)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s);
 
 	idle = true;
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_ended(streams_ending(STREAM(0)), false);
 	ck_assert_uint_eq(records, 0);
 	ck_assert_ptr_eq(look(), b);
 }
@@ -526,23 +526,23 @@ END_TEST
 /* The event of its frees says nothing of the frees of a stream that records none. */
 START_TEST(a_stream_ends_that_others_wait_for)
 {
-	struct order *other = order_of(STREAM(2)), *o;
+	struct stream *other = stream_of(STREAM(2)), *s;
 	struct pool_block *b;
 
 	flags = CU_STREAM_DEFAULT;
-	o = order_of(STREAM(0));
-	b = freed(o);
-	passes(o->mark);
+	s = stream_of(STREAM(0));
+	b = freed(s);
+	passes(s->mark);
 	ck_assert_ptr_eq(look(), b);
 	pool_block_take(b);
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_ended(streams_ending(STREAM(0)), false);
 	flags = CU_STREAM_NON_BLOCKING;
-	ck_assert_ptr_eq(order_of(STREAM(1)), o);
-	b = freed(o);
+	ck_assert_ptr_eq(stream_of(STREAM(1)), s);
+	b = freed(s);
 	ck_assert_ptr_null(look());
 	/* Nor do other streams wait for it. */
 	ck_assert_ptr_eq(take_behind(other, SIZE), b);
-	ck_assert_ptr_eq(waited, o->event);
+	ck_assert_ptr_eq(waited, s->event);
 	ck_assert_ptr_eq(((struct event *)waited)->stream, STREAM(1));
 }
 END_TEST
@@ -550,73 +550,73 @@ END_TEST
 /* Nothing that is later added to an object survives its stream either. */
 START_TEST(a_stream_gets_nothing_of_the_one_before)
 {
-	struct order *o = order_of(STREAM(0));
+	struct stream *s = stream_of(STREAM(0));
 
-	freed(o);
+	freed(s);
 	idle = true;
 	pool_block_take(look());
-	ck_assert_uint_ne(o->last, 0);
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
-	o->tid = 1;
-	o->clock.of[0].from = o;
-	ck_assert_ptr_eq(order_of(STREAM(1)), o);
-	ck_assert_uint_eq(o->last, 0);
-	ck_assert_uint_eq(o->passed, 0);
-	ck_assert_int_eq(o->tid, 0);
-	ck_assert_ptr_null(o->clock.of[0].from);
+	ck_assert_uint_ne(s->last, 0);
+	streams_ended(streams_ending(STREAM(0)), false);
+	s->tid = 1;
+	s->clock.of[0].from = s;
+	ck_assert_ptr_eq(stream_of(STREAM(1)), s);
+	ck_assert_uint_eq(s->last, 0);
+	ck_assert_uint_eq(s->passed, 0);
+	ck_assert_int_eq(s->tid, 0);
+	ck_assert_ptr_null(s->clock.of[0].from);
 }
 END_TEST
 
 /* Its object may be that of a stream in another context only once the context has ended. */
 START_TEST(a_stream_has_ended_in_a_context_that_ends)
 {
-	struct order *o, *other;
+	struct stream *s, *other;
 
 	flags = CU_STREAM_DEFAULT;
-	o = order_of(STREAM(0));
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
-	orders_context_ending(CONTEXT);
+	s = stream_of(STREAM(0));
+	streams_ended(streams_ending(STREAM(0)), false);
+	streams_context_ending(CONTEXT);
 	current = HANDLE(9);
-	other = order_of(STREAM(1));
+	other = stream_of(STREAM(1));
 	ck_assert(!other->ending);
 	context_gone(CONTEXT);
 	ck_assert_ptr_eq(other->ctx, HANDLE(9));
-	ck_assert_ptr_eq(order_of(STREAM(2)), o);
-	ck_assert(!o->ending);
+	ck_assert_ptr_eq(stream_of(STREAM(2)), s);
+	ck_assert(!s->ending);
 }
 END_TEST
 
 START_TEST(the_driver_refuses_to_end_a_stream)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s);
 
-	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
-	orders_stream_ended(o, true);
-	ck_assert_ptr_eq(order_of(STREAM(0)), o);
-	ck_assert_ptr_eq(order_block_find(o, &pool, SIZE), b);
+	ck_assert_ptr_eq(streams_ending(STREAM(0)), s);
+	streams_ended(s, true);
+	ck_assert_ptr_eq(stream_of(STREAM(0)), s);
+	ck_assert_ptr_eq(stream_block_find(s, &pool, SIZE), b);
 	/* Meanwhile another thread has learned about a stream with this handle. */
-	ck_assert_ptr_eq(orders_stream_ending(STREAM(0)), o);
-	ck_assert_ptr_ne(order_of(STREAM(0)), o);
-	orders_stream_ended(o, true);
-	ck_assert_ptr_ne(order_of(STREAM(0)), o);
+	ck_assert_ptr_eq(streams_ending(STREAM(0)), s);
+	ck_assert_ptr_ne(stream_of(STREAM(0)), s);
+	streams_ended(s, true);
+	ck_assert_ptr_ne(stream_of(STREAM(0)), s);
 }
 END_TEST
 
 START_TEST(frees_before_a_capture_pass)
 {
-	struct order *o = order_of(STREAM(0));
-	struct pool_block *b = freed(o);
+	struct stream *s = stream_of(STREAM(0));
+	struct pool_block *b = freed(s);
 
-	orders_before_capture(STREAM(1));
+	streams_before_capture(STREAM(1));
 	ck_assert_uint_eq(records, 0);
-	orders_before_capture(STREAM(0));
+	streams_before_capture(STREAM(0));
 	ck_assert_uint_eq(records, 1);
 	captured = STREAM(0);
-	orders_before_capture(STREAM(0));
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_before_capture(STREAM(0));
+	streams_ended(streams_ending(STREAM(0)), false);
 	ck_assert_uint_eq(records, 1);
-	passes(o->event);
+	passes(s->event);
 	ck_assert_ptr_eq(look(), b);
 }
 END_TEST
@@ -624,15 +624,15 @@ END_TEST
 /* It has become part of a capture by an event: none can be recorded for its frees. */
 START_TEST(a_stream_ends_that_captures)
 {
-	struct order *o = order_of(STREAM(0));
+	struct stream *s = stream_of(STREAM(0));
 
-	freed(o);
+	freed(s);
 	captured = STREAM(0);
-	orders_stream_ended(orders_stream_ending(STREAM(0)), false);
+	streams_ended(streams_ending(STREAM(0)), false);
 	ck_assert_uint_eq(records, 0);
 	ck_assert_ptr_null(look());
 	pthread_mutex_lock(&pools_lock);
-	orders_context_passed(CONTEXT, orders_now());
+	streams_context_passed(CONTEXT, streams_now());
 	pthread_mutex_unlock(&pools_lock);
 	ck_assert_ptr_nonnull(look());
 }
@@ -643,18 +643,18 @@ START_TEST(a_context_ends_while_a_thread_frees_its_memory)
 {
 	struct pool_block b = {
 		.ptr = 512, .room = SIZE, .size = SIZE, .ctx = CONTEXT, .pool = &pool};
-	struct order *o = order_of(STREAM(0));
+	struct stream *s = stream_of(STREAM(0));
 
 	ck_assert(pool_block_add(&b));
-	order_put(o, order_list(o, &pool), &b);
+	stream_put(s, stream_list(s, &pool), &b);
 	pool_block_take(&b);
 	b.moving = true;
 	context_gone(CONTEXT);
 	ck_assert_ptr_null(b.ctx);
 	ck_assert_ptr_eq(pool_block_find(512), &b);
-	order_let_go(&b);
+	stream_let_go(&b);
 	pool_block_remove(&b);
-	ck_assert_uint_eq(o->count, 0);
+	ck_assert_uint_eq(s->count, 0);
 }
 END_TEST
 
@@ -730,7 +730,7 @@ static CUevent event_made(void)
 /* A free in stream 0, an event behind it. */
 static struct pool_block *freed_before(CUevent event)
 {
-	struct pool_block *b = freed(order_of(STREAM(0)));
+	struct pool_block *b = freed(stream_of(STREAM(0)));
 
 	ck_assert_int_eq(hook_cuEventRecord(event, STREAM(0)), CUDA_SUCCESS);
 	return b;
@@ -739,11 +739,11 @@ static struct pool_block *freed_before(CUevent event)
 /* What an allocation in @stream may have before the GPU has reached its free. */
 static struct pool_block *before(CUstream stream)
 {
-	struct order *o = order_of(stream);
+	struct stream *s = stream_of(stream);
 	struct pool_block *b;
 
 	pthread_mutex_lock(&pools_lock);
-	b = order_block_before(o, &pool, SIZE);
+	b = stream_block_before(s, &pool, SIZE);
 	pthread_mutex_unlock(&pools_lock);
 	return b;
 }
@@ -762,7 +762,7 @@ START_TEST(an_event_orders_a_stream_behind_a_free)
 	wait_for(STREAM(1), event);
 	ck_assert_ptr_eq(before(STREAM(1)), b);
 	ck_assert_ptr_null(before(STREAM(2)));
-	later = freed(order_of(STREAM(0)));
+	later = freed(stream_of(STREAM(0)));
 	ck_assert_ptr_eq(before(STREAM(1)), b);
 	pthread_mutex_lock(&pools_lock);
 	pool_block_take(b);
@@ -808,7 +808,7 @@ static void record_elsewhere(void)
 
 static void begin_capture(void)
 {
-	orders_before_capture(STREAM(3));
+	streams_before_capture(STREAM(3));
 }
 
 /* Another thread records the event meanwhile, or a capture begins, which may take the call. */
@@ -825,7 +825,7 @@ END_TEST
 START_TEST(what_is_recorded_may_be_something_else)
 {
 	shared = event_made();
-	order_of(STREAM(2));
+	stream_of(STREAM(2));
 	meanwhile = _i ? begin_capture : record_elsewhere;
 	freed_before(shared);
 	wait_for(STREAM(1), shared);
@@ -897,14 +897,14 @@ END_TEST
 START_TEST(a_new_stream_follows_none)
 {
 	CUevent event = event_made();
-	struct order *o = order_of(STREAM(1)), *again;
+	struct stream *s = stream_of(STREAM(1)), *again;
 
 	freed_before(event);
 	wait_for(STREAM(1), event);
 	ck_assert_ptr_nonnull(before(STREAM(1)));
-	orders_stream_ended(orders_stream_ending(STREAM(1)), false);
-	again = order_of(STREAM(1));
-	ck_assert_ptr_eq(again, o);
+	streams_ended(streams_ending(STREAM(1)), false);
+	again = stream_of(STREAM(1));
+	ck_assert_ptr_eq(again, s);
 	ck_assert_ptr_null(before(STREAM(1)));
 }
 END_TEST
@@ -916,10 +916,10 @@ START_TEST(many_streams_are_followed)
 	unsigned int found = 0;
 
 	for (int n = 10; n < 10 + 2 * CLOCK_STREAMS; n++) {
-		freed(order_of(STREAM(n)));
+		freed(stream_of(STREAM(n)));
 		ck_assert_int_eq(hook_cuEventRecord(event, STREAM(n)), CUDA_SUCCESS);
 		wait_for(STREAM(1), event);
-		freed(order_of(STREAM(n)));
+		freed(stream_of(STREAM(n)));
 	}
 	for (struct pool_block *b; (b = before(STREAM(1))); found++) {
 		ck_assert_uint_eq((size_t)(b - blocks) % 2, 0);
