@@ -76,7 +76,7 @@ SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
 TOOLS    := $(OBJ)/tools.a
 # The order in which a linker needs them.
 CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*.c wrapper/*/*.c)) \
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -149,7 +149,7 @@ $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(call begin,CC)$(COMPILE) -I$(GEN) -c $< -o $@
 
 # The generated headers come before anything that may include them.
-$(call c_objects,wrapper/*.c wrapper/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S
+$(call c_objects,wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S
 
 $(COMMON): $(call c_objects,common/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)

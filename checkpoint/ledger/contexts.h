@@ -52,7 +52,7 @@ void contexts_ending(CUcontext ctx);
 
 /*
  * All contexts that exist now. The list is valid as long as no context ends: while no call of the program is
- * inside the gate, or the caller holds the lock of wrapper/hooks/context_lock.h. On failure
+ * inside the gate, or the caller holds the lock of wrapper/context_lock.h. On failure
  * (CUDA_ERROR_OUT_OF_MEMORY without host memory) the list is empty.
  */
 CUresult contexts_get(const struct cuda_driver *drv, struct context_list *list);

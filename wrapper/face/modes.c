@@ -2,7 +2,7 @@
 #include "wrapper/face/modes.h"
 #include "common/settings.h"
 #include "vmem/addressing.h"
-#include "wrapper/hooks/managed.h"
+#include "wrapper/hooks/managed/managed.h"
 #include "wrapper/kernels/check.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
  *	CUDAW_CHECK=warn	the same, but a wrong pointer is only reported
  *	CUDAW_CHECK=strict	the same, but each call with a wrong pointer fails
  *	CUDAW_ADDRESSING=translated	pointers are rewritten (before.h, vmem/translate.h)
- *	CUDAW_MANAGED=host	managed memory is host memory (wrapper/hooks/managed.h)
+ *	CUDAW_MANAGED=host	managed memory is host memory (wrapper/hooks/managed/managed.h)
  */
 enum mode {
 	MODE_IMAGES = 1, /* follow the GPU code that is loaded: for modes that look at launches */

@@ -4,7 +4,6 @@
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "vmem/vmem.h"
 #include "wrapper/hooks/driver_allocs.h"
 
 #include <stdint.h>
@@ -38,23 +37,6 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 {
 	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), DRIVER_MEMORY_MANAGED,
 			   dptr, bytesize);
-}
-
-void pool_gives_back(CUdevice dev)
-{
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	cuuint64_t reserved = 0, used = 0;
-	CUmemoryPool pool;
-
-	/* Drivers before 11.2 have no pools. */
-	if (!real.cuMemPoolTrimTo || real.cuDeviceGetDefaultMemPool(&pool, dev) ||
-	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-	    real.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) ||
-	    reserved <= used || real.cuThreadExchangeStreamCaptureMode(&mode))
-		return;
-	if (!real.cuMemPoolTrimTo(pool, 0))
-		vmem_note_given_back();
-	real.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 static size_t format_bytes(CUarray_format format)

@@ -13,13 +13,6 @@
 void pointer_ending(CUdeviceptr ptr);
 CUresult pointer_ended(CUresult result, CUdeviceptr ptr);
 
-/*
- * The default pool of @dev gives back the memory that no allocation has, as it does natively if a
- * cuMemAlloc() finds no other: vmem_given_back() rises. The pools that the program created are left
- * alone, as another thread may destroy them meanwhile.
- */
-void pool_gives_back(CUdevice dev);
-
 /* Bytes of arrays, without what the driver adds. */
 size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d);
 size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d);

@@ -10,7 +10,7 @@
 #include "common/clock.h"
 #include "vmem/translate.h"
 #include "wrapper/hooks/driver_allocs.h"
-#include "wrapper/hooks/fence.h"
+#include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/before.h"
 #include "wrapper/translated/graphs.h"

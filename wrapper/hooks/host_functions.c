@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/host_functions.h"
 #include "checkpoint/ledger/captures.h"
-#include "wrapper/hooks/current.h"
+#include "wrapper/current.h"
 #include "wrapper/real.h"
 
 #include <stddef.h>

@@ -7,12 +7,12 @@
 #include "vmem/legacy.h"
 #include "vmem/translate.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/host_memory.h"
-#include "wrapper/hooks/ipc.h"
-#include "wrapper/hooks/managed.h"
-#include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/sync_memops.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/managed/managed.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
+#include "wrapper/hooks/sharing/host_memory.h"
+#include "wrapper/hooks/sharing/ipc.h"
+#include "wrapper/hooks/sharing/sync_memops.h"
 
 /* The allocation of managed memory that has @ptr, without an id. */
 static bool lookup_managed(CUdeviceptr ptr, struct vmem_info *info)
@@ -44,7 +44,7 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 		if (!vmem_lookup(dptr, &info))
 			info.size = 0;
 	}
-	result = memory_sticky_error();
+	result = current_error();
 	if (result)
 		return result;
 	if (!info.size)

@@ -8,13 +8,14 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/current.h"
+#include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
-#include "wrapper/hooks/fence.h"
-#include "wrapper/hooks/managed.h"
-#include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/pool_streams.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/managed/managed.h"
+#include "wrapper/hooks/ordered/fence.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
+#include "wrapper/hooks/ordered/pool_passed.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
+#include "wrapper/hooks/ordered/pools.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 /* The events and streams that come and go, and the answers to queries of them at rest. */
 #include "checkpoint/ledger/green.h"
 #include "checkpoint/ledger/queries.h"
-#include "wrapper/hooks/pool_events.h"
+#include "wrapper/hooks/ordered/pool_events.h"
 #include "wrapper/real.h"
 
 #include <stddef.h>

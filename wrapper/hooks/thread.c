@@ -3,7 +3,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/queries.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/host_memory.h"
+#include "wrapper/hooks/sharing/host_memory.h"
 #include "wrapper/real.h"
 
 #include <stdbool.h>

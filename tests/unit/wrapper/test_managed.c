@@ -2,7 +2,7 @@
 /* The table of managed allocations that are host memory: what covers a range, what is remembered. */
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/managed.h"
+#include "wrapper/hooks/managed/managed.h"
 
 #define PAGE  4096UL
 #define BASE  0x7f0000000000UL

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The free memory of pools, by size. */
 #include "tests/check_suite.h"
-#include "wrapper/hooks/pool_lists.h"
+#include "wrapper/hooks/ordered/pool_lists.h"
 
 #define KB (1UL << 10)
 #define MB (1UL << 20)

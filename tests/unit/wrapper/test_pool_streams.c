@@ -5,9 +5,10 @@
 #include "common/threads.h"
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/pool_events.h"
-#include "wrapper/hooks/pool_streams.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/ordered/pool_events.h"
+#include "wrapper/hooks/ordered/pool_passed.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
+#include "wrapper/hooks/ordered/pools.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pool_lists.h"
+#include "wrapper/hooks/ordered/pool_lists.h"
 
 #include <utlist.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pool_streams.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
@@ -8,8 +8,8 @@
 #include "common/gpu.h"
 #include "common/threads.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/fence.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"
 
 #include <sched.h>

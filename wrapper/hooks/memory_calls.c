@@ -4,20 +4,18 @@
  * goes to the real driver.
  */
 #include "wrapper/real.h"
-#include "checkpoint/gate/gate.h"
-#include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
 #include "vmem/addressing.h"
 #include "vmem/objects.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/current.h"
+#include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
-#include "wrapper/hooks/fence.h"
-#include "wrapper/hooks/frees.h"
-#include "wrapper/hooks/managed.h"
-#include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/managed/managed.h"
+#include "wrapper/hooks/ordered/fence.h"
+#include "wrapper/hooks/ordered/frees.h"
+#include "wrapper/hooks/ordered/memory.h"
+#include "wrapper/hooks/ordered/pools.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,32 +28,6 @@
 	"the program runs, but its memory stays on the GPU during a pause unless " \
 	"the driver moves it; with CUDAW_ADDRESSING=translated cudaw can"
 
-#define TRIES 4     /* of an allocation, at most: other threads may give back memory all the time */
-#define PITCH 512UL /* of cuMemAllocPitch_v2 on every device since sm_20 [H200: 512] */
-
-/* vmem_given_back() before the thread's last try to take memory. */
-static __thread unsigned long long seen __attribute__((tls_model("initial-exec")));
-
-void memory_try_begins(void)
-{
-	seen = vmem_given_back();
-}
-
-static void collect(void)
-{
-	frees_collect(FREES_PASSED);
-	pools_collect();
-}
-
-bool memory_give_back(void)
-{
-	if (!driver_table())
-		return false;
-	collect();
-	vmem_trim();
-	return vmem_given_back() != seen;
-}
-
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 {
 	CUresult result = real.cuMemAlloc_v2(dptr, bytesize);
@@ -63,72 +35,6 @@ static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 	if (!result)
 		driver_memory_add(DRIVER_MEMORY_DEVICE, *dptr, bytesize);
 	return result;
-}
-
-/*
- * Give back memory of @dev that is kept; of the driver's pool at the @first time only if there is no other.
- * False: there was none, nor did another thread.
- */
-static bool is_given_back(CUdevice dev, bool first)
-{
-	collect();
-	if (!first || vmem_given_back() == seen)
-		pool_gives_back(dev);
-	return vmem_given_back() != seen;
-}
-
-CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr *dptr)
-{
-	unsigned int tries = TRIES;
-	CUresult result;
-
-	frees_collect(FREES_FEW);
-	fence_reserve(ctx);
-	do {
-		memory_try_begins();
-		result = vmem_alloc(ctx, dev, bytesize, dptr);
-	} while (result == CUDA_ERROR_OUT_OF_MEMORY && --tries &&
-		 is_given_back(dev, tries == TRIES - 1));
-	return result;
-}
-
-bool memory_waits(CUdevice dev, size_t bytes)
-{
-	return growth_is_on() && bytes && !gate_is_nested() &&
-	       growth_ask(dev, bytes, captures_open(driver_table()));
-}
-
-bool memory_waits_here(size_t bytes)
-{
-	CUdevice dev;
-
-	return growth_is_on() && !real.cuCtxGetDevice(&dev) && memory_waits(dev, bytes);
-}
-
-static size_t pitch_of(size_t width)
-{
-	return (width + PITCH - 1) & ~(PITCH - 1);
-}
-
-size_t memory_pitched(size_t width, size_t height)
-{
-	return pitch_of(width) * height;
-}
-
-size_t memory_of_device(size_t size, const CUmemAllocationProp *prop)
-{
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? size : 0;
-}
-
-CUresult memory_sticky_error(void)
-{
-	size_t bytes, total;
-	CUresult result = real.cuCtxGetLimit(&bytes, CU_LIMIT_STACK_SIZE);
-
-	if (!result || result == CUDA_ERROR_INVALID_CONTEXT)
-		return CUDA_SUCCESS;
-	/* If the context has no such limit, this succeeds. */
-	return real.cuMemGetInfo_v2(&bytes, &total);
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -140,7 +46,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (!dptr || !bytesize || !driver_table() || real.cuCtxGetCurrent(&ctx) || !ctx ||
 	    real.cuCtxGetDevice(&dev))
 		return real.cuMemAlloc_v2(dptr, bytesize);
-	result = memory_sticky_error();
+	result = current_error();
 	if (result)
 		return result;
 	/* For programs that share memory with processes outside cudaw. */
@@ -157,7 +63,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
 				 size_t Height, unsigned int ElementSizeBytes)
 {
-	size_t pitch = pitch_of(WidthInBytes), size;
+	size_t pitch = memory_pitched(WidthInBytes, 1), size;
 	bool valid = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
 	CUresult result;
 

@@ -17,7 +17,7 @@
  * streams_context_ending(). Nor may an event be recorded in a stream that captures: see
  * streams_before_capture().
  */
-#include "wrapper/hooks/pool_objects.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
 
 #include <cuda.h>
 #include <stdbool.h>

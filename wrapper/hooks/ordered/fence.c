@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/fence.h"
+#include "wrapper/hooks/ordered/fence.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/clock.h"
 #include "common/forks.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/managed.h"
-#include "checkpoint/ledger/captures.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/managed/managed.h"
 #include "checkpoint/ledger/green.h"
 #include "common/hostmem.h"
 #include "common/settings.h"
-#include "wrapper/hooks/memory.h"
 #include "wrapper/real.h"
 
 #include <string.h>
@@ -76,7 +75,7 @@ CUresult managed_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
 	    (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
 	    real.cuCtxGetCurrent(&info.ctx) || !info.ctx || real.cuCtxGetDevice(&info.dev))
 		return real.cuMemAllocManaged(dptr, bytesize, flags);
-	result = memory_sticky_error();
+	result = current_error();
 	if (!result)
 		result = alloc_host(bytesize, &host);
 	if (result)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pools.h"
+#include "wrapper/hooks/ordered/pools.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/clock.h"
 #include "vmem/addressing.h"
 #include "vmem/translate.h"
-#include "vmem/trimming.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/pool_streams.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/ordered/memory.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/real.h"
 
 #include <stdlib.h>
@@ -308,7 +307,7 @@ CUresult pools_alloc(CUdeviceptr *ptr, size_t size, const CUmemoryPool *pool, CU
 	    addressing_asked() == ADDRESSING_NATIVE || real.cuCtxGetCurrent(&ctx) || !ctx ||
 	    is_captured(stream))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	result = memory_sticky_error();
+	result = current_error();
 	return result ? result : alloc_in(stream, ctx, pool, size, ptr);
 }
 
@@ -400,7 +399,7 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 	struct pool_list *list = NULL;
 	struct pool_block *b;
 	struct stream *s;
-	CUresult result = memory_sticky_error();
+	CUresult result = current_error();
 	bool apart;
 
 	if (!result)
@@ -459,7 +458,7 @@ CUresult pools_free_now(CUdeviceptr ptr)
 	pthread_mutex_unlock(&pools_lock);
 	if (!b)
 		return frees_now(ptr);
-	result = memory_sticky_error();
+	result = current_error();
 	if (result)
 		return result;
 	pthread_mutex_lock(&pools_lock);
@@ -467,116 +466,4 @@ CUresult pools_free_now(CUdeviceptr ptr)
 	result = b && !b->list && !b->moving ? free_ended(b) : CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&pools_lock);
 	return result;
-}
-
-/* With pools_lock held; releases it meanwhile. Pools that have too much free what has passed; @look: ask. */
-static void shrink_all(bool look)
-{
-	struct pool *p;
-
-	LL_FOREACH(pools, p) {
-		if (!pool_has_too_much(p))
-			continue;
-		if (look)
-			streams_ask(p, STREAM_LOOK);
-		streams_settle(p);
-		pool_shrink(p, pool_keeps(p));
-	}
-}
-
-void pools_stream_passed(CUstream stream, uint64_t until)
-{
-	CUcontext ctx = NULL;
-	struct key key;
-
-	if (pool_none_is_free())
-		return;
-	real.cuCtxGetCurrent(&ctx);
-	key = stream_key(stream, ctx);
-	pthread_mutex_lock(&pools_lock);
-	stream_passed(&key, until);
-	shrink_all(false);
-	pthread_mutex_unlock(&pools_lock);
-}
-
-void pools_context_passed(CUcontext ctx, uint64_t until)
-{
-	if (pool_none_is_free() || (!ctx && real.cuCtxGetCurrent(&ctx)))
-		return;
-	pthread_mutex_lock(&pools_lock);
-	streams_context_passed(ctx, until);
-	shrink_all(false);
-	pthread_mutex_unlock(&pools_lock);
-}
-
-void pools_some_passed(void)
-{
-	if (pool_none_is_free())
-		return;
-	pthread_mutex_lock(&pools_lock);
-	shrink_all(true);
-	pthread_mutex_unlock(&pools_lock);
-}
-
-/* With pools_lock held; releases it meanwhile. */
-static void free_passed(enum stream_effort effort)
-{
-	struct pool *p;
-
-	streams_ask(NULL, effort);
-	LL_FOREACH(pools, p) {
-		streams_settle(p);
-		pool_shrink(p, 0);
-	}
-}
-
-void pools_collect(void)
-{
-	if (pool_none_is_free())
-		return;
-	pthread_mutex_lock(&pools_lock);
-	free_passed(STREAM_LOOK_AND_RECORD);
-	/* Another thread may ask about what the caller lacks, and give it back after that. */
-	for (int left = 2; left && pool_givers_wait(); left--)
-		free_passed(STREAM_LOOK_AND_RECORD);
-	pthread_mutex_unlock(&pools_lock);
-}
-
-/* vmem gives back what nobody uses: so do pools. In a pause all work on the GPU has ended. */
-static void trimming(void)
-{
-	if (pool_none_is_free())
-		return;
-	pthread_mutex_lock(&pools_lock);
-	free_passed(STREAM_LOOK);
-	pthread_mutex_unlock(&pools_lock);
-}
-VMEM_TRIMMING(trimming);
-
-void pools_destroyed(uint64_t id)
-{
-	struct pool *p;
-
-	pthread_mutex_lock(&pools_lock);
-	p = pool_end(id);
-	if (p) {
-		streams_settle(p);
-		pool_shrink(p, 0);
-	}
-	pthread_mutex_unlock(&pools_lock);
-	pool_device_changed();
-}
-
-void pools_trim_to(CUmemoryPool handle, size_t keep)
-{
-	struct pool *p;
-
-	pthread_mutex_lock(&pools_lock);
-	p = pool_find(handle);
-	if (p && p->reserved > keep) {
-		streams_ask(p, STREAM_LOOK);
-		streams_settle(p);
-		pool_shrink(p, keep);
-	}
-	pthread_mutex_unlock(&pools_lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/ipc.h"
+#include "wrapper/hooks/sharing/ipc.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
@@ -9,11 +9,10 @@
 #include "vmem/context_gone.h"
 #include "vmem/legacy.h"
 #include "vmem/translate.h"
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/fence.h"
-#include "wrapper/hooks/memory.h"
-#include "wrapper/hooks/pool_objects.h"
-#include "wrapper/hooks/exports.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/ordered/fence.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
+#include "wrapper/hooks/sharing/carried.h"
 #include "wrapper/real.h"
 
 #include <errno.h>
@@ -74,7 +73,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 
 	if (!pHandle || !vmem_lookup(dptr, &info) || pool_handle_of(info.start, &pool))
 		return get_of_driver(pHandle, dptr);
-	result = memory_sticky_error();
+	result = current_error();
 	if (result)
 		return result;
 	if (!vmem_can_share(info.dev)) {
@@ -237,7 +236,7 @@ static CUresult import_pieces(const struct ipc_handle *handle, CUmemGenericAlloc
 	memcpy(name.key, handle->key, sizeof(name.key));
 	for (*got = 0; *got < piece_count(handle) && !result; *got += !result) {
 		legacy_key_piece(name.key, *got);
-		result = shared_import(&name, &pieces[*got]);
+		result = carried_import(&name, &pieces[*got]);
 	}
 	return result;
 }
@@ -319,7 +318,7 @@ static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, uns
 
 	if (error == -ENOENT)
 		return open_of_driver(open, ptr, raw, flags);
-	if (!error && exports_carries())
+	if (!error && carried_is_on())
 		return open_ours(ptr, &handle, flags);
 	pr_err("memory of another process cannot be opened: %s",
 	       error == -ENOTSUP ? "that process runs under another version of cudaw"

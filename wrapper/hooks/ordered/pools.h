@@ -26,10 +26,10 @@
  *   synchronisation, to vmem, which keeps some of it for any allocation.
  * - Memory outlives its pool. A destroyed pool gives it back when it is freed.
  *
- * pool_objects.h has the pools, pool_streams.h the streams, pool_lists.h the free memory, and
- * pool_calls.c the calls of the program. One mutex guards all of it: see pool_objects.h.
+ * pool_objects.h has the pools, pool_streams.h the streams, pool_lists.h the free memory, pool_passed.h what
+ * becomes of it when frees have passed, and pool_calls.c the calls of the program. One mutex guards all of it: see pool_objects.h.
  */
-#include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/ordered/frees.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -52,23 +52,5 @@ CUresult pools_alloc(CUdeviceptr *ptr, size_t size, const CUmemoryPool *pool, CU
  */
 CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream);
 CUresult pools_free_now(CUdeviceptr ptr);
-
-/*
- * The program destroyed the pool that had @id before (pool_id()), or trimmed the pool @handle. To be
- * called after the driver's own call has succeeded. For pools that are unknown they do nothing.
- */
-void pools_destroyed(uint64_t id);
-void pools_trim_to(CUmemoryPool handle, size_t keep);
-
-/*
- * A wait of the driver has succeeded, before which streams_now() was @turn: the frees up to that turn
- * have passed in the stream, in @ctx (NULL: the current one), or in some streams.
- */
-void pools_stream_passed(CUstream stream, uint64_t turn);
-void pools_context_passed(CUcontext ctx, uint64_t turn);
-void pools_some_passed(void);
-
-/* Give back free memory, as frees_collect(FREES_PASSED) does. */
-void pools_collect(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/across.h"
+#include "wrapper/hooks/sharing/across.h"
 #include "common/gpu.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/ipc.h"
+#include "wrapper/hooks/sharing/ipc.h"
 #include "wrapper/real.h"
 
 static uint64_t bit(CUdevice dev)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/context_lock.h"
+#include "wrapper/context_lock.h"
 
 #include "common/forks.h"
 

@@ -12,33 +12,25 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/settings.h"
-#include "vmem/addressing.h"
 #include "vmem/host_file.h"
 #include "vmem/objects.h"
 #include "vmem/translate.h"
-#include "wrapper/hooks/host_memory.h"
-#include "wrapper/hooks/ipc.h"
-#include "wrapper/hooks/exports.h"
+#include "wrapper/hooks/sharing/carried.h"
+#include "wrapper/hooks/sharing/host_memory.h"
+#include "wrapper/hooks/sharing/ipc.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOG_PREFIX "exports: "
 #include "common/log.h"
 
-#define LOOK_MS 10 /* while the exporter of memory cannot give it */
 #define NATIVE                                                                          \
 	"this process runs with CUDAW_TO_DRIVER=memory or translated addresses; start " \
 	"all processes of the job with CUDAW_TO_DRIVER=exports"
 
 OBJECT_GONE(handles_release);
-
-bool exports_carries(void)
-{
-	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
-}
 
 static bool exports_tickets(void)
 {
@@ -51,11 +43,11 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 	CUresult result;
 
 	if (handle && prop && prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
-	    exports_carries() && exports_tickets() &&
+	    carried_is_on() && exports_tickets() &&
 	    host_memory_create(handle, size, prop, flags, &result))
 		return result;
 	result = real.cuMemCreate(handle, size, prop, flags);
-	if (!result && exports_carries() && objects_add(handle, size, prop))
+	if (!result && carried_is_on() && objects_add(handle, size, prop))
 		return result;
 	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		handles_add(*handle, DRIVER_MEMORY_VMM, size);
@@ -145,7 +137,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 static CUresult unmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = exports_carries() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
+	CUresult result = carried_is_on() ? objects_unmap(ptr, size) : real.cuMemUnmap(ptr, size);
 
 	if (!result)
 		handles_unmap(ptr, size);
@@ -162,8 +154,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-	return exports_carries() ? objects_set_access(ptr, size, desc, count)
-				 : real.cuMemSetAccess(ptr, size, desc, count);
+	return carried_is_on() ? objects_set_access(ptr, size, desc, count)
+			       : real.cuMemSetAccess(ptr, size, desc, count);
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -197,7 +189,7 @@ CUresult hook_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignmen
 {
 	CUresult result = real.cuMemAddressReserve(ptr, size, alignment, addr, flags);
 
-	if (result || !exports_carries() || host_objects_reserve(*ptr, size))
+	if (result || !carried_is_on() || host_objects_reserve(*ptr, size))
 		return result;
 	real.cuMemAddressFree(*ptr, size);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -304,42 +296,6 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 	return result;
 }
 
-static CUresult import_once(const struct object_name *name, CUmemGenericAllocationHandle *handle)
-{
-	CUresult result = CUDA_SUCCESS;
-	int count;
-
-	if (!*handle) {
-		/* Before cuInit() nothing is imported, and no thread may start. */
-		result = real.cuDeviceGetCount(&count);
-		if (!result)
-			result = sharing_import_begin(name, handle);
-	}
-	return result ? result : sharing_import(name, *handle);
-}
-
-CUresult shared_import(const struct object_name *name, CUmemGenericAllocationHandle *handle)
-{
-	CUmemGenericAllocationHandle made = 0;
-	CUresult result;
-
-	for (;;) {
-		if (!gate_enter(GATE_HOLD)) {
-			if (made)
-				objects_import_drop(made);
-			return gate_refusal();
-		}
-		result = import_once(name, &made);
-		gate_exit();
-		if (result != CUDA_ERROR_NOT_READY)
-			break;
-		usleep(LOOK_MS * 1000);
-	}
-	if (!result)
-		*handle = made;
-	return result;
-}
-
 static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_handle,
 				 CUmemAllocationHandleType type)
 {
@@ -362,7 +318,7 @@ static bool import_host(CUmemGenericAllocationHandle *handle, int fd, CUresult *
 
 	if (!host_file_read(fd, &size, &node))
 		return false;
-	if (!exports_carries()) {
+	if (!carried_is_on()) {
 		pr_err("host memory that another process exported cannot be imported: " NATIVE);
 		*result = CUDA_ERROR_NOT_SUPPORTED;
 		return true;
@@ -389,8 +345,8 @@ CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handl
 		return result;
 	if (ticket == -ENOENT)
 		return import_of_driver(handle, osHandle, shHandleType);
-	if (!ticket && exports_carries())
-		return shared_import(&name, handle);
+	if (!ticket && carried_is_on())
+		return carried_import(&name, handle);
 	pr_err("memory that another process exported cannot be imported: %s",
 	       ticket == -ENOTSUP ? "its process runs under another version of cudaw"
 	       : ticket           ? "the descriptor is damaged"

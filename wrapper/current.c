@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/current.h"
+#include "wrapper/current.h"
 #include "wrapper/real.h"
 
 #include <stddef.h>
@@ -31,4 +31,15 @@ void current_leave(bool pushed)
 
 	if (pushed)
 		real.cuCtxPopCurrent_v2(&ctx);
+}
+
+CUresult current_error(void)
+{
+	size_t bytes, total;
+	CUresult result = real.cuCtxGetLimit(&bytes, CU_LIMIT_STACK_SIZE);
+
+	if (!result || result == CUDA_ERROR_INVALID_CONTEXT)
+		return CUDA_SUCCESS;
+	/* If the context has no such limit, this succeeds. */
+	return real.cuMemGetInfo_v2(&bytes, &total);
 }

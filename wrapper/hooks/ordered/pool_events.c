@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pool_events.h"
+#include "wrapper/hooks/ordered/pool_events.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/pool_streams.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/real.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * no driver call and no call of vmem. Functions whose comment names it are called with it held; the
  * others take it.
  */
-#include "wrapper/hooks/pool_lists.h"
+#include "wrapper/hooks/ordered/pool_lists.h"
 
 #include <cuda.h>
 #include <pthread.h>

@@ -4,10 +4,9 @@
  * the arguments are checked as the driver checks them, and the advice is remembered. Nothing moves,
  * so a stream gets no work.
  */
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/managed.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/managed/managed.h"
 #include "checkpoint/ledger/captures.h"
-#include "wrapper/hooks/memory.h"
 #include "wrapper/real.h"
 
 #include <sched.h>
@@ -27,7 +26,7 @@ static bool ours(CUdeviceptr ptr)
 static CUresult check_stream(CUstream stream)
 {
 	CUstreamCaptureStatus status;
-	CUresult result = memory_sticky_error();
+	CUresult result = current_error();
 
 	if (!result)
 		result = real.cuStreamIsCapturing(stream, &status);
@@ -171,7 +170,7 @@ CUresult managed_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise a
 
 	if (!ours(devPtr))
 		return real.cuMemAdvise_v2(devPtr, count, advice, location);
-	result = memory_sticky_error();
+	result = current_error();
 	if (!result)
 		result = check_captures();
 	if (!result)
@@ -453,7 +452,7 @@ CUresult managed_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
 	for (size_t i = 0; i < numAttributes; i++)
 		if (!check_attribute(data[i], dataSizes[i], attributes[i]))
 			return CUDA_ERROR_INVALID_VALUE;
-	result = memory_sticky_error();
+	result = current_error();
 	if (!result)
 		result = managed_common(devPtr, count, &hints);
 	for (size_t i = 0; i < numAttributes && !result; i++)

@@ -5,7 +5,7 @@
  */
 #include "common/forks.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/managed.h"
+#include "wrapper/hooks/managed/managed.h"
 
 #include <pthread.h>
 #include <stdlib.h>

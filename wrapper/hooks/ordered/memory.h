@@ -34,11 +34,4 @@ bool memory_waits_here(size_t bytes);
 size_t memory_pitched(size_t width, size_t height);
 size_t memory_of_device(size_t size, const CUmemAllocationProp *prop);
 
-/*
- * The error that the current context has for good after a kernel's fault, as the driver's own calls
- * return it; CUDA_SUCCESS without one, or without a context. The driver is asked for a limit, which
- * takes 0.05 us [H200, driver 580.159; cuCtxGetDevice() does not say it, cuStreamQuery() takes 1.5].
- */
-CUresult memory_sticky_error(void);
-
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/sync_memops.h"
+#include "wrapper/hooks/sharing/sync_memops.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/forks.h"
-#include "wrapper/hooks/ipc.h"
+#include "wrapper/hooks/sharing/ipc.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>

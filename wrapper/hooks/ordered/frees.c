@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/frees.h"
+#include "wrapper/hooks/ordered/frees.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
-#include "wrapper/hooks/current.h"
-#include "wrapper/hooks/fence.h"
+#include "wrapper/current.h"
+#include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>

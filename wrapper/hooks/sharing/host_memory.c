@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/host_memory.h"
+#include "wrapper/hooks/sharing/host_memory.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
 #include "common/text.h"
 #include "vmem/context_gone.h"
 #include "vmem/host_file.h"
-#include "wrapper/hooks/context_lock.h"
-#include "wrapper/hooks/current.h"
+#include "wrapper/context_lock.h"
+#include "wrapper/current.h"
 #include "wrapper/real.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wrapper/hooks/pool_objects.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "vmem/vmem.h"
