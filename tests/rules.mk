@@ -74,6 +74,9 @@ $(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 # It sets the clock.
 $(O)/tests/unit/common/test_pact: private CFLAGS += -Wl,--wrap=clock_ms
 
+# It sets the state and the processor time of threads.
+$(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)
+
 # There is as much memory as it says.
 $(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
 

@@ -7,6 +7,7 @@
 #include "checkpoint/ledger/queries.h"
 #include "vmem/translate.h"
 #include "wrapper/current.h"
+#include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/real.h"
@@ -24,6 +25,7 @@ static struct capture *beginning(CUstream stream, bool into)
 	fence_before_capture();
 	c = captures_begin(stream, ctx, into);
 	streams_before_capture(stream);
+	entering_wait();
 	return c;
 }
 

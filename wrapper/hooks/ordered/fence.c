@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/fence.h"
 #include "checkpoint/ledger/captures.h"
-#include "common/clock.h"
 #include "common/forks.h"
 #include "vmem/context_gone.h"
+#include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 #define FENCE_SIZE 512 /* what the driver rounds small allocations to */
-#define ENTER_MS   50  /* a thread that called the driver is inside it by then */
 
 /* A context that has an anchor, or in which a thread makes one. */
 struct anchor {
@@ -26,32 +24,20 @@ FORKS_LOCK(lock);
 static struct anchor *anchors; /* under lock */
 static CUcontext last;         /* one that has an anchor; under lock; also read without */
 
-static bool captured;              /* a capture has begun, or is about to begin */
-static unsigned int synchronizing; /* threads that are about to call cuCtxSynchronize(), or in it */
+static bool captured; /* a capture has begun, or is about to begin */
 
-/* Together with wait_for_entries(): a thread sees `captured`, or is seen in `synchronizing`. */
+/* False: there may be a capture. */
 static bool synchronize(CUresult *result)
 {
+	struct entering self;
 	bool allowed;
 
-	__atomic_add_fetch(&synchronizing, 1, __ATOMIC_SEQ_CST);
-	allowed = !__atomic_load_n(&captured, __ATOMIC_SEQ_CST);
+	entering_begin(&self);
+	allowed = !__atomic_load_n(&captured, __ATOMIC_RELAXED);
 	if (allowed)
 		*result = real.cuCtxSynchronize();
-	__atomic_sub_fetch(&synchronizing, 1, __ATOMIC_RELEASE);
+	entering_end(&self);
 	return allowed;
-}
-
-/*
- * The limit is for threads that are inside, and wait for work that waits for this thread: the
- * driver looks for captures at the begin of the call.
- */
-static void wait_for_entries(void)
-{
-	double until = clock_ms() + ENTER_MS;
-
-	while (__atomic_load_n(&synchronizing, __ATOMIC_SEQ_CST) && clock_ms() < until)
-		sched_yield();
 }
 
 CUstreamCaptureMode fence_relax(void)
@@ -140,8 +126,7 @@ void fence_reserve(CUcontext ctx)
 
 void fence_before_capture(void)
 {
-	if (!__atomic_exchange_n(&captured, true, __ATOMIC_SEQ_CST))
-		wait_for_entries();
+	__atomic_store_n(&captured, true, __ATOMIC_RELAXED);
 }
 
 CUresult fence_wait(CUcontext ctx)
@@ -168,6 +153,5 @@ static void forget_in_child(void)
 	anchors = NULL;
 	last = NULL;
 	captured = false;
-	synchronizing = 0;
 }
 FORKS_CHILD(forget_in_child);

@@ -23,9 +23,8 @@
 void fence_reserve(CUcontext ctx);
 
 /*
- * To be called before the driver begins a capture. If other threads are about to enter
- * cuCtxSynchronize(), it waits a moment until they are inside: a capture that begins then does not
- * concern them.
+ * To be called before the driver begins a capture; entering_wait() has to follow (entering.h): a capture that
+ * begins once other threads are inside cuCtxSynchronize() does not concern them.
  */
 void fence_before_capture(void);
 

@@ -3,21 +3,19 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
-#include "common/clock.h"
 #include "common/forks.h"
 #include "common/gpu.h"
 #include "common/threads.h"
 #include "vmem/context_gone.h"
 #include "wrapper/current.h"
+#include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <utlist.h>
 
-#define ASK_AT_MOST 4  /* streams, for one allocation */
-#define RECORD_MS   50 /* a thread that called the driver is inside it by then */
+#define ASK_AT_MOST 4 /* streams, for one allocation */
 
 /* The free blocks of one pool that were freed in one stream. */
 struct waiting {
@@ -32,10 +30,9 @@ static pthread_cond_t changed =
 static struct stream *streams, *table; /* all; by key */
 static uint64_t turn;                  /* of the last free; also read without */
 static unsigned int enders;            /* threads in end_users() */
-static size_t recording;     /* threads that may record an event in a stream; without lock */
-static size_t ends;          /* of captures, that threads are in; without lock */
-static uint64_t captures;    /* that have begun; without lock */
-static unsigned int threads; /* that were given a number; without lock */
+static size_t ends;                    /* of captures, that threads are in; without lock */
+static uint64_t captures;              /* that have begun; without lock */
+static unsigned int threads;           /* that were given a number; without lock */
 static __thread unsigned int thread_self __attribute__((tls_model("initial-exec")));
 bool streams_any;
 
@@ -293,47 +290,45 @@ bool streams_capturing(void)
 	return open || __atomic_load_n(&ends, __ATOMIC_SEQ_CST);
 }
 
-/* Record the event of @s, which is asking. The calling thread is in relaxed mode. */
-static bool record_event(struct stream *s)
+/* The calling thread is in relaxed mode, and the context of @s current. */
+static bool make_event(struct stream *s)
 {
-	CUevent event = s->event;
+	return s->event || !real.cuEventCreate(&s->event, CU_EVENT_DISABLE_TIMING);
+}
+
+/*
+ * Record the event of @s, which is asking. The calling thread is in relaxed mode. False: the driver refuses,
+ * or a capture is open: while the driver is called, another thread may make the stream part of it, and the
+ * event with it; unless the stream is this thread's @alone.
+ */
+static bool record(struct stream *s, bool alone)
+{
+	struct entering self;
 	bool done, pushed;
 
 	if (current_enter(s->ctx, &pushed))
 		return false;
-	done = event || !real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	done = done && !real.cuEventRecord(event, s->key.stream);
+	done = make_event(s);
+	entering_begin(&self);
+	done = done && (alone || !streams_capturing()) &&
+	       !real.cuEventRecord(s->event, s->key.stream);
+	entering_end(&self);
 	current_leave(pushed);
-	s->event = event;
-	return done;
-}
-
-/*
- * The same. False: the driver refuses, or a capture is open: while the driver is called, another thread
- * may make the stream part of it, and the event with it.
- */
-static bool record(struct stream *s)
-{
-	bool done;
-
-	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	done = !streams_capturing() && record_event(s);
-	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
 	return done;
 }
 
 /* The same: whether all work of the stream has ended, but not that of streams it waits for by itself. */
 static bool is_idle(const struct stream *s)
 {
+	struct entering self;
 	bool idle, pushed;
 
-	__atomic_add_fetch(&recording, 1, __ATOMIC_SEQ_CST);
-	idle = !streams_capturing() && !current_enter(s->ctx, &pushed);
-	if (idle) {
-		idle = !real.cuStreamQuery(s->key.stream);
-		current_leave(pushed);
-	}
-	__atomic_sub_fetch(&recording, 1, __ATOMIC_RELEASE);
+	if (current_enter(s->ctx, &pushed))
+		return false;
+	entering_begin(&self);
+	idle = !streams_capturing() && !real.cuStreamQuery(s->key.stream);
+	entering_end(&self);
+	current_leave(pushed);
 	return idle;
 }
 
@@ -358,7 +353,8 @@ static uint64_t ask_driver(struct stream *s, enum stream_effort effort, bool usa
 	if (look && mark && !real.cuEventQuery(mark))
 		passed = now;
 	/* What was freed after the event needs another one. */
-	if (effort != STREAM_LOOK && usable && passed < now && passed >= *recorded && record(s))
+	if (effort != STREAM_LOOK && usable && passed < now && passed >= *recorded &&
+	    record(s, false))
 		*recorded = now;
 	return passed;
 }
@@ -498,7 +494,7 @@ static uint64_t follow(struct stream *s, struct stream *from, uint64_t least)
 	if (!has_event && mark) {
 		done = wait_in(s, mark);
 	} else {
-		has_event = has_event || (usable && record(from));
+		has_event = has_event || (usable && record(from, false));
 		done = has_event && wait_in(s, from->event);
 	}
 	fence_unrelax(mode);
@@ -665,7 +661,7 @@ static void record_last(struct stream *s)
 	mode = fence_relax();
 	if (!is_capturing(s->key.stream)) {
 		passed = s->apart && is_idle(s);
-		recorded = !passed && record_event(s);
+		recorded = !passed && record(s, true);
 	}
 	fence_unrelax(mode);
 	pthread_mutex_lock(&pools_lock);
@@ -794,17 +790,9 @@ uint64_t streams_captures(void)
 
 void streams_before_capture(CUstream stream)
 {
-	double until;
-
 	__atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
 	if (!pool_none_is_free())
 		record_before_capture(stream);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&recording, __ATOMIC_SEQ_CST))
-		return;
-	until = clock_ms() + RECORD_MS;
-	while (__atomic_load_n(&recording, __ATOMIC_SEQ_CST) && clock_ms() < until)
-		sched_yield();
 }
 
 void streams_capture_ending(void)
@@ -823,7 +811,6 @@ static void forget_in_child(void)
 	streams = NULL;
 	table = NULL;
 	enders = 0;
-	recording = 0;
 	ends = 0;
 }
 FORKS_CHILD(forget_in_child);

@@ -175,9 +175,9 @@ void streams_context_ending(CUcontext ctx);
 void streams_context_lives(CUcontext ctx);
 
 /*
- * A capture on @stream is about to begin, and counts as open (captures.h). Waits a moment until no
- * thread records an event in a stream: it would become part of the capture. For what was freed in
- * @stream, an event is recorded before the capture.
+ * A capture on @stream is about to begin, and counts as open (captures.h). For what was freed in @stream, an
+ * event is recorded before the capture. entering_wait() has to follow (entering.h): an event that a thread
+ * records in a stream would become part of the capture.
  */
 void streams_before_capture(CUstream stream);
 
