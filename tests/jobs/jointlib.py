@@ -90,7 +90,7 @@ class Ranks(Held):
     def start(self):
         ranks = [" ".join(f"CUDAW_SIM_HOLD_{way}={file}" for way, file in files.items()) +
                  f" CUDAW_SIM_HELD_CALL={self.held_call} {self.how} '{COUNTER}' --mib {MEMORY} --allocs 1 "
-                 "--steps 100000000 --step-ms 2 &" for files in self.files]
+                 "--steps 100000000 --step-ms 10 &" for files in self.files]
         return Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=self.name)
 
 

@@ -9,7 +9,7 @@ import tempfile
 from simlib import SCRATCH, TSAN
 from gpulib import RUNTIME_DIR, Job, check
 
-ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 LARGE_MIB = 64 if TSAN else 256     # enough for something to happen while it is copied
 
 

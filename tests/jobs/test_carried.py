@@ -140,7 +140,7 @@ def a_child_that_uses_the_gpu():
 
 
 def a_job_of_several_processes():
-    script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 2 & done; wait'
+    script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 10 & done; wait'
     job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
     job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
     check("'many': expected one process that uses the GPU, found 2" in

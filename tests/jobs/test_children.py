@@ -41,7 +41,7 @@ def cases_of_ways():
 
 def a_child_that_exits_in_our_memory():
     """The exit handlers that it runs are its parent's, which can be paused after it all the same."""
-    job = Job("children", "--way", EXITS_WITHIN, "--steps", 1000000, "--step-ms", 2)
+    job = Job("children", "--way", EXITS_WITHIN, "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     job.pause()
     job.check_still()

@@ -29,14 +29,14 @@ def last_line(client):
 
 
 def counter():
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2)
+    job = Job("counter", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     return job
 
 
 def draining():
     """A job whose kernel does not end, and a client that has asked it to pause."""
-    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job = Job("spin", "--steps", 1000000, "--step-ms", 10)
     job.until(lambda: job.lines, 10, "spin has begun")
     client = connected(job)
     client.send(b"pause 60000\n")
@@ -125,7 +125,7 @@ def a_resume_ends_a_pause_that_still_waits():
 
 
 def contexts_come_and_go_across_pauses():
-    job = Job("churn", "--steps", 1000000, "--step-ms", 2)
+    job = Job("churn", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(2)
     for _ in range(6):
         before = job.steps()
@@ -135,7 +135,7 @@ def contexts_come_and_go_across_pauses():
 
 
 def children_of_a_paused_process_exit():
-    job = Job("churn", "--fork", 1, "--steps", 1000000, "--step-ms", 5)
+    job = Job("churn", "--fork", 1, "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(2)
     for _ in range(3):
         job.pause()

@@ -46,7 +46,7 @@ def has(text, *parts):
 
 
 def native(program="counter", *args, **env):
-    job = Job(program, *(args or ("--mib", 64, "--steps", 100000, "--step-ms", 5)), mode="native",
+    job = Job(program, *(args or ("--mib", 64, "--steps", 100000, "--step-ms", 10)), mode="native",
               env=env)
     job.wait_steps(3)
     return job
@@ -99,7 +99,7 @@ def states():
 
 def json_and_dry_run():
     job = User()
-    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 5)
+    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 10)
     job.ready()
     under.wait_steps(3)
     row, = json.loads(command("pause", "--driver", "--dry-run", "--json", job.pid))
@@ -199,7 +199,7 @@ def each_step_fails():
 
 
 def a_long_kernel():
-    job = Job("spin", "--steps", 100000, "--step-ms", 5, mode="native")
+    job = Job("spin", "--steps", 100000, "--step-ms", 10, mode="native")
     job.wait_line("spinning")
     has(command("pause", "--driver", "--timeout", 0.3, job.pid, code=5), "did not end in time",
         "it runs on")
@@ -376,7 +376,7 @@ def an_interrupted_command_brings_it_to_the_end():
 
 def wrong_targets():
     job = native()
-    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 5)
+    under = Job("counter", "--mib", 64, "--steps", 100000, "--step-ms", 10)
     under.wait_steps(3)
     for args, code, text in (
             (["--driver", under.pid], 6, f"'cudaw pause {under.pid}'"),

@@ -16,7 +16,7 @@ from proclib import descriptors
 from snapshotjobs import contents, directory
 
 CLAIMS = os.path.join(RUNTIME_DIR, "host-memory.lock")
-OPTIONS = "--children 0 --ask 1 --steps 1000000 --step-ms 2"
+OPTIONS = "--children 0 --ask 1 --steps 1000000 --step-ms 10"
 
 
 def started(job):

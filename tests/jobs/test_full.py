@@ -44,7 +44,7 @@ def gives_up(job, pattern):
 
 
 def paused_job(release, **env):
-    job = Job("counter", "--mib", 512, "--steps", 1000000, "--step-ms", 5, env=env)
+    job = Job("counter", "--mib", 512, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     cudaw_ok("pause", "--release", release, job.pid)
     return job

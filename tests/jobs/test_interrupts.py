@@ -14,7 +14,7 @@ READ, FAILED = "read: right", "read: error 4"
 
 def started(*args, **env):
     call_in_handlers()
-    job = Job("interrupts", *args, "--steps", 100000000, "--step-ms", 2, env=env)
+    job = Job("interrupts", *args, "--steps", 100000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 

@@ -15,7 +15,7 @@ from gpulib import (BUILD, MODES, RUNTIME_DIR, SCRATCH, Job, Skip, check, equal,
                     until)
 
 TOOLKIT = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64")
-ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 
 
 def program(name):

@@ -29,7 +29,7 @@ def answers_are_those_of_managed_memory(case, text):
 
 def the_driver_serves_it_without_the_setting():
     """Then a pause that releases the GPU is refused, and its message names the setting."""
-    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5)
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     equal(job.status()["left_to_driver"], 4 << 20, "the bytes left to the driver")
     done = cudaw("pause", "--release", "all", job.pid)
@@ -41,7 +41,7 @@ def the_driver_serves_it_without_the_setting():
 
 def a_managed_variable_keeps_the_context_on_the_gpu():
     """The driver has it, with the setting too; the pause says what may be the reason."""
-    job = Job("memory_kinds", "--kind", "managed_var", "--steps", 1000000, "--step-ms", 5, env=HOST)
+    job = Job("memory_kinds", "--kind", "managed_var", "--steps", 1000000, "--step-ms", 10, env=HOST)
     job.wait_steps(3)
     for _ in range(2):
         done = cudaw("pause", "--release", "all", job.pid)
@@ -55,7 +55,7 @@ def a_managed_variable_keeps_the_context_on_the_gpu():
 
 
 def with_other_settings(**env):
-    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5, env={**HOST, **env})
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 10, env={**HOST, **env})
     job.wait_steps(3)
     equal(job.status()["left_to_driver"] < 4 << 20, True, "little is left to the driver")
     paused_and_resumed(job, 2)
@@ -76,7 +76,7 @@ def with_native_addresses_and_checks():
 
 
 def a_snapshot_of_the_gpu_memory():
-    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 5, env=HOST)
+    job = Job("managed_run", "--mib", 4, "--steps", 1000000, "--step-ms", 10, env=HOST)
     job.wait_steps(3)
     cudaw_ok("snapshot", "--gpu-only", job.pid, os.path.join(SCRATCH, "snapshot"))
     job.wait_steps(job.steps() + 3)

@@ -12,7 +12,7 @@ from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 HOSTMEM_RESERVE = 256 * MIB     # as common/hostmem.h has it
-ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 
 
 def counter_in(group, mib, **env):
@@ -91,7 +91,7 @@ def captures_while_host_memory_is_prepared():
 def too_few_addresses():
     """Under ulimit -v the program has the memory that it would get natively."""
     job = Job("/bin/sh", "-c", f"ulimit -v 60000000 && exec {COUNTER} --mib 64 "
-              "--steps 1000000 --step-ms 2")
+              "--steps 1000000 --step-ms 10")
     job.wait_steps(3)
     equal(job.status()["carried"], 0, "the bytes managed")
     job.pause()

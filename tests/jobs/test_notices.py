@@ -33,7 +33,7 @@ def told(job, *patterns):
 
 
 def a_pause():
-    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 2, env=TOLD)
+    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10, env=TOLD)
     job.wait_steps(3)
     paused, over = r"paused, with 18.0 MiB of GPU memory; 'cudaw resume' lets it go on", \
         rf"goes on, after a pause of ({LASTED})"
@@ -49,7 +49,7 @@ def a_pause():
 
 
 def a_snapshot_is_no_pause():
-    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 2, env=TOLD)
+    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10, env=TOLD)
     job.wait_steps(3)
     cudaw_ok("snapshot", "--gpu-only", job.pid, os.path.join(SCRATCH, "snapshot"))
     job.wait_steps(job.steps() + 3)
@@ -58,7 +58,7 @@ def a_snapshot_is_no_pause():
 
 
 def none_are_asked_for():
-    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 2, env={"CUDAW_NOTICES": "0"})
+    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10, env={"CUDAW_NOTICES": "0"})
     job.wait_steps(3)
     job.pause()
     job.resume()
@@ -114,7 +114,7 @@ def an_allocation():
 
 
 def the_memory_of_a_resume():
-    job = Job("counter", "--mib", SIZE_MIB, "--steps", FOREVER, "--step-ms", 2,
+    job = Job("counter", "--mib", SIZE_MIB, "--steps", FOREVER, "--step-ms", 10,
               env={**TOLD, "CUDAW_RELEASE": "memory"})
     job.wait_steps(3)
     job.pause()
@@ -133,13 +133,13 @@ def nobody_reads_what_it_says():
     """Its messages are lost; neither a full pipe nor one without a reader stops it."""
     path = os.path.join(SCRATCH, "log")
     os.mkfifo(path)
-    deaf = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 2,
+    deaf = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10,
                env={"CUDAW_LOG": "debug", "CUDAW_LOG_FILE": path})
     deaf.wait_steps(3)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
     os.write(pipe, bytes(4096))
-    full = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 2,
+    full = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10,
                env={"CUDAW_LOG": "debug", "CUDAW_LOG_FILE": path})
     full.wait_steps(3)
     for job in (deaf, full):

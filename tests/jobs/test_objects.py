@@ -90,7 +90,7 @@ def memory_of_a_gpu_that_no_context_reaches():
 
 def threads_change_mappings_between_pauses():
     for release in ("all", "memory"):
-        job = Job("objects", "--threads", 4, "--steps", 1000000, "--step-ms", 5,
+        job = Job("objects", "--threads", 4, "--steps", 1000000, "--step-ms", 10,
                   env={"CUDAW_RELEASE": release, "CUDAW_VERIFY": "1"})
         for _ in range(4 if SANITIZED else 10):
             job.wait_steps(job.steps() + 3)

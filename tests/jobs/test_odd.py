@@ -42,7 +42,7 @@ def with_comma():
 
 
 def odd(**env):
-    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 2,
+    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 10,
               env={"LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "odd.so"), **with_comma(), **env})
     job.wait_steps(3)
     return job

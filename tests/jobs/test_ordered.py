@@ -183,7 +183,7 @@ def a_pause_takes_no_time_of_an_allocation_that_waits():
 
 
 def the_memory_is_carried():
-    job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 5, "--streams-end", BUSY)
+    job = Job("ordered", "--mib", 48, "--steps", 1000000, "--step-ms", 10, "--streams-end", BUSY)
     job.wait_steps(5)
     check(job.status()["carried"] >= 48 * MIB, f"{job.status()['carried']} bytes are carried")
     equal(job.status()["left_to_driver"], 0, "what is left to the driver")

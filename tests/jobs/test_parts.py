@@ -22,7 +22,7 @@ HALF = 8        # copies of 1 MiB that are let through
 def started(program="counter", *args, **env):
     if program == "counter":
         args += ("--mib", SIZE_MIB, "--allocs", 12, "--verify", 1)
-    job = Job(program, *args, "--steps", 1000000, "--step-ms", 2, env=env)
+    job = Job(program, *args, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 
@@ -248,7 +248,7 @@ def signals_reach_the_program():
 
 
 def kernels_that_do_not_end():
-    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job = Job("spin", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     lease = Lease(job)
     lease.send(f"yield {MIB} 100")
@@ -273,7 +273,7 @@ def one_process_of_several():
 
 
 def sharing(*args, **env):
-    job = Job("sharing", "--objects", 4, "--mib", 2, "--steps", 100000000, "--step-ms", 3, *args,
+    job = Job("sharing", "--objects", 4, "--mib", 2, "--steps", 100000000, "--step-ms", 10, *args,
               env=env)
     job.wait_steps(3)
     return job
@@ -342,7 +342,7 @@ def what_a_client_must_not_say():
 def spilling(group):
     """A job that finds no host memory, and a client that has its lease."""
     job = Job(*group.command("counter", "--mib", 32, "--allocs", 8, "--verify", 1, "--steps", 1000000,
-                             "--step-ms", 2),
+                             "--step-ms", 10),
               env={"CUDAW_RELEASE": "memory", "CUDAW_SPILL_DIR": SCRATCH})
     job.wait_steps(3)
     return job, Lease(job)

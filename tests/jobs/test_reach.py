@@ -21,7 +21,7 @@ KEPT = {"a system call of its own": "by a system call of its own",
 
 
 def reach(how, **env):
-    job = Job("reach", "--how", how, "--steps", 1000000, "--step-ms", 2, env=env)
+    job = Job("reach", "--how", how, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 

@@ -15,7 +15,7 @@ MEMORY, ALL = ("--release", "memory"), ("--release", "all")
 
 
 def counter(*args, **env):
-    job = Job("counter", "--mib", 64, *args, "--steps", 1000000, "--step-ms", 5, env=env)
+    job = Job("counter", "--mib", 64, *args, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 
@@ -35,7 +35,7 @@ def goes_on(job):
 
 
 def what_cannot_be_carried_is_refused_by_name():
-    job = Job("memory_kinds", "--kind", "managed", "--steps", 1000000, "--step-ms", 5)
+    job = Job("memory_kinds", "--kind", "managed", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     cudaw_ok("pause", *MEMORY, job.pid)
     fails(job, 6, "managed allocation")

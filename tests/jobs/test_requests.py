@@ -28,7 +28,7 @@ def held(job, request):
 
 def draining():
     """A job whose kernel does not end, and a client that waits for its pause."""
-    job = Job("spin", "--steps", 1000000, "--step-ms", 2)
+    job = Job("spin", "--steps", 1000000, "--step-ms", 10)
     job.until(lambda: job.lines, 10, "spin has begun")
     client = connected(job, b"pause 600000\n")
     job.wait_state("pausing")

@@ -164,7 +164,7 @@ def one_that_ends_as_it_goes_on():
     """Nothing went wrong, so none of its processes is ended."""
     need_criu()
     path = directory()
-    job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
+    job = Detached("ends", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     cudaw_ok("snapshot", "--stop", job.pid, path)
     until(job.is_gone, 20, "the job is gone")

@@ -32,7 +32,7 @@ def states():
 
 def started(*extra, ranks=2, **env):
     job = Job("sharing", "--ranks", ranks, "--objects", OBJECTS, "--mib", MIB, "--steps", 100000000,
-              "--step-ms", 3, *extra, name="sharing", env=env)
+              "--step-ms", 10, *extra, name="sharing", env=env)
     job.process.stdin.write("\n" * 3)   # with --each-line it makes as many steps
     job.until(lambda: len(rows()) == ranks, 30, "all ranks use CUDA")
     job.wait_steps(3)
@@ -350,7 +350,7 @@ def a_stopped_process_is_waited_for():
 def an_import_waits_where_its_process_can_be_paused():
     """Rank 0 is paused alone, as nothing is shared yet, and then rank 1 imports its memory."""
     job = Job("sharing", "--waits", 1, "--mib", MIB, "--objects", OBJECTS, "--steps", 100000000,
-              "--step-ms", 3, name="sharing")
+              "--step-ms", 10, name="sharing")
     job.wait_line("exported")
     job.until(lambda: len(rows()) == 2, 30, "all ranks use CUDA")
     other = other_rank(job)

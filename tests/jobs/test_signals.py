@@ -20,7 +20,7 @@ NAMED = {"CUDAW_SIGNAL_PAUSE": "USR1", "CUDAW_SIGNAL_RESUME": "USR2"}
 
 
 def handling(*args, **env):
-    job = Job("handlers", *args, "--steps", 10000000, "--step-ms", 2, env=env)
+    job = Job("handlers", *args, "--steps", 10000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 
@@ -85,7 +85,7 @@ def after_a_one_shot_handler():
 
 
 def running(**env):
-    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 2, env=env)
+    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 
@@ -196,7 +196,7 @@ def a_set_uid_program():
 
 def exit_while_paused_before_cuda():
     """Told to pause and to end before its first CUDA call, a program ends as it would."""
-    job = Job("counter", "--start-line", 1, "--steps", 1000000, "--step-ms", 5)
+    job = Job("counter", "--start-line", 1, "--steps", 1000000, "--step-ms", 10)
     job.wait_line("before CUDA")
     job.send(signal.SIGUSR1)
     job.send(signal.SIGTERM)

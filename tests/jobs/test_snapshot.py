@@ -220,7 +220,7 @@ def a_resume_that_could_not_read_it_is_repeated():
     """What the first attempt has read takes no room from the second."""
     with Group(1100 * MIB) as group:
         path = directory()
-        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2),
+        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 10),
                   env={"CUDAW_SNAPSHOT_DIR": path, "CUDAW_RELEASE": "memory"})
         job.wait_steps(3)
         job.pause("signal")

@@ -417,7 +417,7 @@ def one_that_stops_the_job():
 
 def one_that_ends_as_it_runs_on():
     """Its snapshot is whole, and it stayed not paused."""
-    job = Detached("ends", "--steps", 1000000, "--step-ms", 2)
+    job = Detached("ends", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     snapshot = Snapshot(job).in_criu()
     snapshot.let_criu_go()
@@ -549,7 +549,7 @@ def one_that_criu_leaves_stopped_runs_on():
 def a_program_that_is_replaced_meanwhile_fails_it():
     """The image would be of the new program, and the GPU memory of the old one."""
     for itself, options in ((0, ()), (0, ("--stop",)), (1, ("--stop",))):
-        job = Detached("execs", "--itself", itself, "--steps", 1000000, "--step-ms", 2)
+        job = Detached("execs", "--itself", itself, "--steps", 1000000, "--step-ms", 10)
         job.wait_steps(3)
         snapshot = Snapshot(job, *options).in_criu()
         os.kill(job.pid, signal.SIGWINCH)
@@ -586,7 +586,7 @@ def an_image_is_made_where_the_memory_is():
 
 def a_signal_to_end_waits_for_it():
     """The program handles it, and may need the GPU for that."""
-    job = Detached("interrupts", "--steps", 1000000, "--step-ms", 2)
+    job = Detached("interrupts", "--steps", 1000000, "--step-ms", 10)
     job.wait_steps(3)
     snapshot = Snapshot(job).in_criu()
     os.kill(job.pid, signal.SIGTERM)

@@ -201,7 +201,7 @@ def in_a_pid_namespace(*options):
 @unsanitized
 def one_of_another_pid_namespace_is_not_taken_for_another():
     """Its number there is that of another process here."""
-    job = Job(*in_a_pid_namespace(), COUNTER, "--steps", 1000000, "--step-ms", 2, name="apart")
+    job = Job(*in_a_pid_namespace(), COUNTER, "--steps", 1000000, "--step-ms", 10, name="apart")
     job.wait_steps(3)
     path = directory()
     done = subprocess.run([CUDAW, "snapshot", "apart", path], check=False, text=True, timeout=100,
@@ -219,7 +219,7 @@ def an_id_may_have_seven_digits():
     """As many as /proc/sys/kernel/pid_max allows; the command runs in the job's PID namespace."""
     path, log = directory(), directory()
     script = f"""echo 1000000 > /proc/sys/kernel/ns_last_pid || exit 77
-                 {CUDAW} run -- {COUNTER} --steps 1000000 --step-ms 2 > {log} 2>&1 &
+                 {CUDAW} run -- {COUNTER} --steps 1000000 --step-ms 10 > {log} 2>&1 &
                  until grep -sq "step 3" {log}; do sleep 0.02; done
                  {CUDAW} snapshot $! {path}"""
     criu = pretended_criu('[ "$1" = --version ] && { echo Version: 4.2; exit; }' + IMAGE)
@@ -320,7 +320,7 @@ def what_goes_to_disk_is_read_back_from_there():
     """While more is still being written there."""
     path = directory()
     with Group(1 << 40) as group:
-        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 2),
+        job = Job(*group.command("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 10),
                   env={"CUDAW_SPILL_DIR": SCRATCH, "CUDAW_RELEASE": "memory"})
         job.wait_steps(3)
         group.set_limit(group.used() + (256 + 144) * MIB)

@@ -12,7 +12,7 @@ import time
 from simlib import HELD, gpu_used, hold, is_stopped, let_go, waits_for_memory
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
 
-ENDLESS = ("--steps", 1000000, "--step-ms", 2)
+ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
 ENDING = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 

@@ -6,7 +6,7 @@ from gpulib import Job, check, equal, main
 
 
 def pauses_among_threads_that_end():
-    job = Job("destructors", "--steps", 1000000, "--step-ms", 2)
+    job = Job("destructors", "--steps", 1000000, "--step-ms", 10)
     for _ in range(5):
         job.wait_steps(job.steps() + 3)
         paused_and_resumed(job)

@@ -36,7 +36,7 @@ def what_a_pause_left_is_taken():
 def without_vmm(program):
     """Where a device cannot map memory addresses are translated, and it is said where one looks."""
     log = os.path.join(SCRATCH, f"log-{program}")
-    job = Job(program, "--steps", 100000000, "--step-ms", 2,
+    job = Job(program, "--steps", 100000000, "--step-ms", 10,
               env={"CUDAW_SIM_NO_VMM": "1", "CUDAW_LOG": "debug", "CUDAW_LOG_FILE": log})
     job.wait_steps(3)
     check(job.status()["carried"] > 0, "nothing is managed")
@@ -65,7 +65,7 @@ def functions_from_before_cuinit():
 def devices_that_can_map():
     for name, value, addressing in (("ADDRESSING", "", "mapped"), ("ADDRESSING", "mapped", "mapped"),
                                     ("TO_DRIVER", "memory", "native")):
-        job = Job("early", "--steps", 100000000, "--step-ms", 2, env={f"CUDAW_{name}": value})
+        job = Job("early", "--steps", 100000000, "--step-ms", 10, env={f"CUDAW_{name}": value})
         job.wait_steps(3)
         equal(job.status()["addressing"], addressing, "the addressing")
         check("every word right" in job.finish(), "the job did not verify its memory")
@@ -146,7 +146,7 @@ def graphs_are_written_anew_where_nothing_moves():
 
 def fixed_graphs_are_in_the_way_of_a_pause():
     """A graph with allocation nodes cannot be cloned."""
-    job = Job("memory_kinds", "--kind", "graph_mem", "--steps", 100000000, "--step-ms", 2,
+    job = Job("memory_kinds", "--kind", "graph_mem", "--steps", 100000000, "--step-ms", 10,
               env=GRAPHS)
     pause_is_refused(job, "graphs (CUDAW_ADDRESSING=translated) cannot be carried: one has nodes "
                           "that the driver does not clone")
@@ -154,7 +154,7 @@ def fixed_graphs_are_in_the_way_of_a_pause():
 
 
 def refused(why, *args):
-    job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 2, env=GRAPHS)
+    job = Job("graph_nodes", *args, "--steps", 100000000, "--step-ms", 10, env=GRAPHS)
     pause_is_refused(job, why)
     job.finish()
 
@@ -183,7 +183,7 @@ def nodes_of_another_graph():
 
 
 def replay(**env):
-    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 2,
+    job = Job("memory_kinds", "--kind", "graph_replay", "--steps", 100000000, "--step-ms", 10,
               env={**GRAPHS, **env})
     job.wait_steps(3)
     return job

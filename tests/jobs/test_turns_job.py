@@ -21,7 +21,7 @@ CONTEXT_MIB = 64    # of the simulated GPU; without NVML the job takes a guess, 
 
 def counting(**env):
     job, lease = member("counter", "--mib", SIZE_MIB, "--allocs", 12, "--verify", 1, "--steps", 1000000,
-                        "--step-ms", 2, **env)
+                        "--step-ms", 10, **env)
     job.wait_steps(3)
     return job, lease
 
@@ -234,7 +234,7 @@ def without_a_daemon():
 def unless_it_is_asked_to():
     daemon = Daemon()
     for env in ({}, {"CUDAW_TURNS": "off"}):
-        job = Job("counter", "--steps", 1000000, "--step-ms", 2, env=env)
+        job = Job("counter", "--steps", 1000000, "--step-ms", 10, env=env)
         job.wait_steps(3)
         time.sleep(0.3)
         equal(select.select([daemon.socket], [], [], 0)[0], [], "the jobs that connect")
@@ -246,7 +246,7 @@ def refused():
     """A version that the daemon does not know is not tried again; others are."""
     daemon = Daemon()
     for answer, again in (("invalid version 1 is not known", False), ("busy too many jobs", True)):
-        job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+        job = Job("counter", "--steps", 1000000, "--step-ms", 10,
                   env={"CUDAW_TURNS": daemon.path, "CUDAW_LOG": "warn"})
         first = daemon.joined()
         first.send(f"end {answer}")
@@ -280,7 +280,7 @@ def the_daemon_of_another_user():
     os.close(ready)
     try:
         equal(os.read(done, 1), b".", "what the other user says when it listens")
-        job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+        job = Job("counter", "--steps", 1000000, "--step-ms", 10,
                   env={"CUDAW_TURNS": path, "CUDAW_LOG": "warn"})
         job.until(lambda: "another user" in job.stderr(), 10, "the warning")
         connection = daemon.socket.accept()[0]
@@ -444,7 +444,7 @@ def descriptors_beside_tries(job):
 def no_descriptor_is_left():
     """The job runs as without the daemon, and joins when it has a descriptor."""
     path = os.path.join(SCRATCH, "later.sock")
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+    job = Job("counter", "--steps", 1000000, "--step-ms", 10,
               env={"CUDAW_TURNS": path, "CUDAW_LOG": "warn"})
     job.wait_steps(3)
     until(lambda: job.status()["no_turns"] == f"no daemon ({path}): No such file or directory", 5,
@@ -468,7 +468,7 @@ def no_descriptor_is_left():
 def another_client_has_the_lease():
     """The daemon would not hear of what it does."""
     path = os.path.join(SCRATCH, "late.sock")
-    job = Job("counter", "--mib", 8, "--allocs", 4, "--verify", 1, "--steps", 1000000, "--step-ms", 2,
+    job = Job("counter", "--mib", 8, "--allocs", 4, "--verify", 1, "--steps", 1000000, "--step-ms", 10,
               env={"CUDAW_TURNS": path})
     job.wait_steps(3)
     other = Lease(job)
@@ -501,7 +501,7 @@ def a_fork_beside_its_connection():
     with open(alive, "w", encoding="utf-8"):
         pass
     daemon = Daemon()
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2,
+    job = Job("counter", "--steps", 1000000, "--step-ms", 10,
               env={"CUDAW_TURNS": "user", "TEST_FORKS": alive,
                    "LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "forks.so")})
     first = Member(daemon.socket.accept()[0])

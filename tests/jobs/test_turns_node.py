@@ -43,7 +43,7 @@ def say(text):
 
 
 def started(mode="run", **env):
-    job = Job("counter", "--steps", 1000000, "--step-ms", 2, mode=mode, env=env)
+    job = Job("counter", "--steps", 1000000, "--step-ms", 10, mode=mode, env=env)
     job.wait_steps(3)
     return job
 

@@ -40,7 +40,7 @@ def counting(name, mib, steps, allocs=12, **options):
 
 def ranks(name, program, count, *args, **options):
     """A job of @count processes; each of them has joined."""
-    job = started(name, program, "--ranks", count, *args, "--steps", FOREVER, "--step-ms", 2, **options)
+    job = started(name, program, "--ranks", count, *args, "--steps", FOREVER, "--step-ms", 10, **options)
     job.until(lambda: len(rows(name)) == count, 30, "all its processes have joined")
     return job
 
