@@ -36,8 +36,7 @@ SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 CFLAGS   ?= -O2 -g
 # Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.
-DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INTERNAL -DCUDAW_VERSION='"$(VERSION)"' \
-	    -I. -I$(CUDA_HOME)/include
+DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INTERNAL -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
 # libc's cancellation points, and what opens something (common/uncancelled.c).
@@ -98,7 +97,7 @@ COMMAND_LIBS := -ljansson $(ELF_LIBS) -llz4 -lzstd -luring
 INI_LIBS     := -linih
 endif
 
-.PHONY: all deps docs install uninstall clean help
+.PHONY: all deps docs install uninstall clean help always
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -147,6 +146,13 @@ $(OBJ)/%.o: %.c | $(O)/.deps
 
 $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(call begin,CC)$(COMPILE) -I$(GEN) -c $< -o $@
+
+# Of another version than the last build's, here or on the command line, what carries it is made again.
+$(OBJ)/common/version.o: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
+$(OBJ)/common/version.o: $(OBJ)/version
+$(OBJ)/version: always
+	@mkdir -p $(@D)
+	@[ "$$(cat $@ 2>/dev/null)" = '$(VERSION)' ] || echo '$(VERSION)' > $@
 
 # The generated headers come before anything that may include them.
 $(call c_objects,wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S

@@ -2,6 +2,7 @@
 #include "common/trace.h"
 #include "common/settings.h"
 #include "common/text.h"
+#include "common/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -293,7 +294,7 @@ static void start(void)
 	pid = getpid();
 	begin(&event, "M", "__metadata");
 	trace_number(&event, "format", TRACE_FORMAT);
-	trace_text(&event, "version", CUDAW_VERSION);
+	trace_text(&event, "version", cudaw_version);
 	trace_number(&event, "unix_ns", now_ns(CLOCK_REALTIME));
 	trace_go(&event);
 	compose(&event, "cudaw_trace");

@@ -122,6 +122,7 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 	$(call begin,CLANG)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
 
+$(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c

@@ -4,6 +4,7 @@
 #include "common/json_out.h"
 #include "common/rundir.h"
 #include "common/settings.h"
+#include "common/version.h"
 #include "common/gpu.h"
 
 #include <errno.h>
@@ -300,7 +301,7 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 	json_text(out, "format", SNAPSHOT_FORMAT);
 	json_number(out, "version", facts->nobjects ? SNAPSHOT_VERSION : SNAPSHOT_PLAIN);
 	json_text(out, "id", id);
-	json_text(out, "cudaw", CUDAW_VERSION);
+	json_text(out, "cudaw", cudaw_version);
 	json_number(out, "created", time(NULL));
 	put_process(out);
 	put_gpu(out, facts);

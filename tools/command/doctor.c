@@ -10,6 +10,7 @@
 #include "tools/process/cudawd.h"
 #include "common/text.h"
 #include "common/proc.h"
+#include "common/version.h"
 #include "tools/command/output.h"
 #include "tools/process/probe.h"
 #include "tools/command/settings_check.h"
@@ -434,7 +435,7 @@ static void print_json(const struct report *report)
 						"verdict", verdicts[finding->verdict], "value",
 						finding->value, "because", why));
 	}
-	root = json_pack("{s:s, s:b, s:b, s:s, s:o}", "version", CUDAW_VERSION, "pause",
+	root = json_pack("{s:s, s:b, s:b, s:s, s:o}", "version", cudaw_version, "pause",
 			 !report->obstacle, "context",
 			 !report->obstacle && report->probe.checkpoint, "summary", report->summary,
 			 "checks", checks);

@@ -2,6 +2,7 @@
 /* cudaw version, also as --version and -V. */
 #include "tools/command/tools.h"
 
+#include "common/version.h"
 #include "tools/command/output.h"
 
 #include <getopt.h>
@@ -29,10 +30,10 @@ int cmd_version(int argc, char **argv)
 		return usage_error("version");
 	}
 	if (!json) {
-		puts("cudaw " CUDAW_VERSION);
+		printf("cudaw %s\n", cudaw_version);
 		return EXIT_DONE;
 	}
-	object = json_pack("{s:s}", "version", CUDAW_VERSION);
+	object = json_pack("{s:s}", "version", cudaw_version);
 	code = output_json(object);
 	json_decref(object);
 	return code;

@@ -4,6 +4,7 @@
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/rules.h"
+#include "common/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void say_member(struct connection *connection, const struct member *m, do
 
 static void list(struct connection *connection, double now)
 {
-	connection_say(connection, "daemon %d " CUDAW_VERSION, getpid());
+	connection_say(connection, "daemon %d %s", getpid(), cudaw_version);
 	say_gpus(connection);
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		say_member(connection, m, now);

@@ -10,6 +10,7 @@
  */
 #include "common/clock.h"
 #include "common/daemon.h"
+#include "common/version.h"
 #include "tools/daemon/commands.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
@@ -178,7 +179,7 @@ static int parse(int argc, char **argv, struct options *options)
 			fputs(help, stdout);
 			return EXIT_SUCCESS;
 		case 'V':
-			puts("cudawd " CUDAW_VERSION);
+			printf("cudawd %s\n", cudaw_version);
 			return EXIT_SUCCESS;
 		default:
 			good = opt >= FIRST_KEY && take_key(options, opt - FIRST_KEY, optarg);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/faces.h"
 
+#include "common/version.h"
+
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -18,7 +20,7 @@ int faces_directory(char *path, size_t size)
 		return -errno;
 	exe[len] = '\0';
 	prefix = dirname(dirname(exe));
-	if (snprintf(path, size, "%s/lib/cudaw-" CUDAW_VERSION, prefix) >= (int)size)
+	if (snprintf(path, size, "%s/lib/cudaw-%s", prefix, cudaw_version) >= (int)size)
 		return -ENAMETOOLONG;
 	return 0;
 }
