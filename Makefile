@@ -226,20 +226,21 @@ $(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, 
 endif
 endif
 
-## install: install the command, the daemon, the faces (in a versioned directory) and the man page. PREFIX= DESTDIR=
+## install: install the command, the daemon, the faces (in a versioned directory) and the man pages. PREFIX= DESTDIR=
 install: all
-	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1
+	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1 $(INSTALLED)/share/man/man8
 	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
 	install -m 755 $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
+	install -m 644 tools/cudawd.8 $(INSTALLED)/share/man/man8/cudawd.8
 	install -d $(INSTALLED)/share/doc/cudaw/internals
 	install -m 644 $(PAGES) $(INSTALLED)/share/doc/cudaw/
 	install -m 644 $(INNER) $(INSTALLED)/share/doc/cudaw/internals/
 
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:
-	rm -f $(INSTALLED)/bin/cudaw $(INSTALLED)/bin/cudawd $(INSTALLED)/share/man/man1/cudaw.1
+	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd share/man/man1/cudaw.1 share/man/man8/cudawd.8)
 	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES))
 	rm -f $(patsubst docs/%,$(INSTALLED)/share/doc/cudaw/%,$(PAGES) $(INNER))
 	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals

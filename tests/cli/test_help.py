@@ -74,6 +74,20 @@ def test_pages_have_the_table_of_settings():
            (1, "settings_page: expected a line BEGIN settings and a line END settings\n"))
 
 
+def options_in(text):
+    return set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", text, re.M))
+
+
+def test_man_pages_have_every_option():
+    helps = [("cudaw.1", cudaw(command, "--help").out) for command in COMMANDS]
+    helps.append(("cudawd.8", cudaw("--help", command=f"{BUILD}/bin/cudawd").out))
+    for page, text in helps:
+        with open(os.path.join(TREE, "tools", page), encoding="utf-8") as file:
+            man = file.read().replace("\\-", "-")
+        assert options_in(text), text
+        equal(options_in(text) - options_in(re.sub(r"^\.[A-Z]+|[\", ]+", "\n ", man, flags=re.M)), set(), page)
+
+
 def test_help_after_other_options():
     equal(cudaw("ps", "--json", "--help").code, 0)
     equal(cudaw("pause", "--all", "--help").out, cudaw("pause", "--help").out)

@@ -189,7 +189,7 @@ def install_and_uninstall():
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in files_in(faces())}
         pages = {f"share/doc/cudaw/{page}" for page in files_in(os.path.join(REPOSITORY, "docs"))}
         equal(files_in(prefix),
-              {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1"} | libraries | pages,
+              {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1", "share/man/man8/cudawd.8"} | libraries | pages,
               "what is installed")
         equal(check_glibc(command, os.path.join(prefix, "bin", "cudawd"),
                           *(os.path.join(prefix, file) for file in libraries)), (0, ""),

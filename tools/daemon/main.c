@@ -34,8 +34,7 @@ static const char help[] =
 	"      --user             on cudawd.sock in the runtime directory, for this user; it ends\n"
 	"                         after the last member (the default)\n"
 	"      --socket PATH      on PATH; if root runs it, for all users\n"
-	"      --conf FILE        settings, in place of cudaw.conf in /etc, or in ~/.config; see\n"
-	"                         cudaw(1)\n"
+	"      --conf FILE        settings, in place of cudaw.conf in /etc, or in ~/.config\n"
 	"      --quantum SECONDS  how long a turn lasts; by default 20 times as long as it takes to\n"
 	"                         begin it, but 10 to 120 s\n"
 	"      --residence SECONDS  the least time of a turn; by default 5 times as long as it takes\n"
@@ -51,7 +50,8 @@ static const char help[] =
 	"  -h, --help             this text\n"
 	"  -V, --version          the version\n"
 	"\n"
-	"Options count before the file of settings, which SIGHUP reads again.\n"
+	"Options count before the file of settings, which SIGHUP reads again. 'man cudawd' has\n"
+	"its keys.\n"
 	"\n"
 	"Exit codes: 0 ended by a signal, or after the last member; 1 failed; 2 wrong usage.\n";
 
