@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, caller, contains, cudaw, dead_pid,
-                    equal, installed_copy, live_pid, main, say, scratch, silent, status, stop)
+                    ends_with_us, equal, installed_copy, live_pid, main, open_terminal, say, scratch, silent, status, stop)
 
 GIB = 1 << 30
 
@@ -66,7 +66,7 @@ def test_table():
     job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
                   carried=31 * GIB + GIB // 5, left_to_driver=529 << 20, paused=100, spilled=20, pause_us=1100000,
                   pause_bytes=31 * GIB, resume_us=250000, resume_bytes=8 * GIB, command="python t.py")
-    head, row = cudaw("ps").out.splitlines()
+    head, row = cudaw("ps", "--wide").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
                          ("CARRIED", "31.2 GiB"), ("LEFT TO DRIVER", "529 MiB"), ("PAUSED", "120 B"),
@@ -105,8 +105,102 @@ def test_reasons_are_below_the_table():
 
 def test_table_without_what_was_not_said():
     FakeJob(Directory(), gpu=None)
-    row = cudaw("ps").out.splitlines()[1].split()
+    row = cudaw("ps", "--wide").out.splitlines()[1].split()
     equal((row[1], row[4], row[-3:]), ("-", "-", ["-", "-", "./job"]))
+
+
+LONG = "python train.py --config " + "very/" * 30 + "long.yaml"
+
+
+def on_terminal(*args, columns=80, **env):
+    """What the command prints on a terminal of so many columns."""
+    master, slave = open_terminal()
+    subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    process = subprocess.Popen([CUDAW, "ps", *args], env={**environment, **env}, stdout=slave)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:     # the terminal's last user has ended
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    equal(process.wait(timeout=LIMIT_S), 0)
+    return shown.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_a_table_fits_the_terminal():
+    directory = Directory()
+    FakeJob(directory, name="n" * 64, command=LONG, gpu=[f"{i} GPU-{i} A" for i in range(8)], carried=1023 << 20)
+    FakeJob(directory, id="bbbbbb", name="short", command="x\u00e9" * 60, state="resuming")
+    for columns, env in [(80, {}), (100, {}), (200, {}), (60, {"COLUMNS": "80"}), (0, {})]:
+        width = int(env.get("COLUMNS", columns or 80))
+        lines = on_terminal(columns=columns, **env)
+        equal(max(map(len, lines)), width, str((columns, env, lines)))
+        equal(len(lines), 3)
+        assert lines[1].endswith("+") and " nnnn" in lines[1], lines
+        equal(("n" * 64 in lines[1], "n+ " in lines[1]), (width == 200, width != 200))
+        assert "\u00e9+" in lines[2] or "x+" in lines[2], lines
+        contains(lines[2], " short ")
+    contains(on_terminal("--wide")[1], LONG)
+
+
+def test_a_pipe_gets_whole_commands():
+    FakeJob(Directory(), name="n" * 64, command=LONG)
+    row = cudaw("ps", env={"COLUMNS": "80"}).out.splitlines()[1]
+    assert "n" * 64 in row and row.endswith(LONG), row
+
+
+def test_chosen_columns():
+    job = FakeJob(Directory(), name="train", reason="asked to", pause_us=1100000, pause_bytes=31 * GIB)
+    equal(cudaw("ps", "-o", "Name,pid,LAST-PAUSE").out,
+       f"NAME   {'PID':<{len(str(job.pid))}}  LAST PAUSE\ntrain  {job.pid}  1.1 s, 30.3 GB/s\n")
+
+
+def test_ids_alone():
+    directory = Directory()
+    for name in ("aaaaaa", "aaaaaa", "bbbbbb"):
+        FakeJob(directory, id=name, name="train")
+    deaf = FakeJob(directory, answers={"status": silent})
+    equal(sorted(cudaw("ps", "--quiet").out.splitlines()), sorted(["aaaaaa", "bbbbbb", str(deaf.pid)]))
+
+
+def test_the_jobs_that_are_named():
+    directory = Directory()
+    jobs = {name: [FakeJob(directory, id=name, name=job) for _ in range(2)]
+            for name, job in [("aaaaaa", "one"), ("bbbbbb", "two"), ("cccccc", "two")]}
+    pids = {name: {job.pid for job in parts} for name, parts in jobs.items()}
+    for words, meant in [(["one"], pids["aaaaaa"]), (["bbbbbb"], pids["bbbbbb"]),
+                         (["two"], pids["bbbbbb"] | pids["cccccc"]),     # to see their IDs
+                         (["one", "cccccc"], pids["aaaaaa"] | pids["cccccc"]),
+                         ([str(jobs["aaaaaa"][0].pid)], {jobs["aaaaaa"][0].pid})]:
+        result = cudaw("ps", "--json", *words)
+        equal((words, result.code, result.err), (words, 0, ""))
+        equal((words, {row["pid"] for row in json.loads(result.out)}), (words, meant))
+    result = cudaw("ps", "-q", "one", "nobody")
+    equal((result.code, result.out), (3, "aaaaaa\n"))
+    contains(result.err, "there is no job 'nobody'")
+    equal(cudaw("ps", "--json", "").code, 3)
+
+
+def test_watch():
+    job = FakeJob(Directory(), name="train")
+    watch = ends_with_us(subprocess.Popen([CUDAW, "ps", "--watch", "train"], text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE))
+    lines = iter(watch.stdout.readline, "")
+    for state in ("running", "paused"):
+        job.answers["status"] = status(job.pid, name="train", state=state)
+        while f" {state} " not in next(lines):
+            pass
+    os.kill(job.pid, signal.SIGKILL)
+    job.listener.close()
+    _, errors = watch.communicate(timeout=LIMIT_S)
+    equal(watch.returncode, 3)
+    contains(errors, "there is no job 'train'")
 
 
 def test_several_jobs_by_pid():

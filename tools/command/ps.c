@@ -5,26 +5,33 @@
 #include "tools/job/jobs.h"
 #include "tools/process/driver_child.h"
 #include "tools/command/output.h"
-#include "tools/command/table.h"
+#include "tools/command/ps_table.h"
+#include "tools/job/select.h"
+#include "tools/report/terminal.h"
 
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char help_ps[] =
-	"Usage: cudaw ps [--json]\n"
+	"Usage: cudaw ps [OPTION]... [ID|NAME|PID]...\n"
 	"\n"
 	"List the processes that use CUDA under cudaw, and those that the driver has paused\n"
-	"('cudaw pause --driver'): yours, or all users' for root. Those in containers are found\n"
-	"too, and jobs that have not begun to use CUDA. If CUDAW_RUNTIME_DIR is set, only jobs with\n"
-	"the same directory are listed.\n"
+	"('cudaw pause --driver'): yours, or all users' for root; with arguments, those of these\n"
+	"jobs. Those in containers are found too, and jobs that have not begun to use CUDA. If\n"
+	"CUDAW_RUNTIME_DIR is set, only jobs with the same directory are listed.\n"
 	"\n"
-	"  -j, --json  exact figures (bytes, milliseconds), as a JSON array\n"
-	"  -h, --help  this text\n"
+	"  -w, --wide           all columns, and nothing is cut\n"
+	"  -o, --columns LIST   these columns alone, in this order, as 'name,pid,last-pause'\n"
+	"  -q, --quiet          only IDs, one for each job, as for 'cudaw pause $(cudaw ps -q)'\n"
+	"      --watch          again every 2 seconds, until interrupted or a job named has ended\n"
+	"  -j, --json           exact figures (bytes, milliseconds), as a JSON array\n"
+	"  -h, --help           this text\n"
 	"\n"
-	"Columns:\n"
+	"Columns, of which those with a star need -w or -o:\n"
 	"  ID         the job; the same for all its processes\n"
 	"  NAME       from 'cudaw run --name'\n"
 	"  PID, USER  the process\n"
@@ -36,127 +43,21 @@ const char help_ps[] =
 	"             for a checkpoint: 'cudaw resume PID' unlocks it), or 'no answer'\n"
 	"  AGE        since the process was started\n"
 	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
-	"  LEFT TO DRIVER  GPU memory that only the driver's own checkpoint can move\n"
-	"  PAUSED     bytes of a paused job in host memory and in its spill file\n"
-	"  LAST PAUSE, LAST RESUME  how long the last one took, and its rate\n"
-	"  COMMAND    the command line, cut\n"
+	"  LEFT TO DRIVER*  GPU memory that only the driver's own checkpoint can move\n"
+	"  PAUSED*    bytes of a paused job in host memory and in its spill file\n"
+	"  LAST PAUSE*, LAST RESUME*  how long the last one took, and its rate\n"
+	"  COMMAND    the command line, its first 200 bytes\n"
+	"On a terminal, names, users, states and commands are cut to its width; '+' ends what is.\n"
 	"Below the table: why a job is in its state, or why the last request failed; which\n"
 	"signal does not pause or resume it; why it takes no turns though it is to; the driver that\n"
 	"it uses past cudaw; and why its addresses are translated if CUDAW_ADDRESSING does not say\n"
 	"so.\n"
 	"\n"
-	"Exit codes: 0 done, 1 the runtime directory cannot be used, 2 wrong usage.\n";
-
-enum {
-	ID,
-	NAME,
-	PID,
-	USER,
-	GPU,
-	STATE,
-	AGE,
-	CARRIED,
-	LEFT,
-	PAUSED,
-	PAUSE,
-	RESUME,
-	COMMAND,
-	COLUMNS
-};
+	"Exit codes: 0 done; 1 the runtime directory cannot be used; 2 wrong usage, or a PID that\n"
+	"means several jobs; 3 no such job; 4 the process is another user's.\n";
 
 #define DRIVER_MS 3000 /* for the driver's answers about other processes */
-
-static void fill_transfer(char *cell, const struct job_transfer *transfer)
-{
-	char duration[FORMAT_SIZE], rate[FORMAT_SIZE];
-
-	if (!transfer->known)
-		return;
-	snprintf(cell, TABLE_CELL, "%s, %s", format_duration(duration, transfer->ms),
-		 format_rate(rate, transfer->bytes, transfer->ms));
-}
-
-/* A job that takes turns has its lease, and runs, while an allocation of it waits. */
-static const char *state_of(const struct job_status *st)
-{
-	return st->waits.what[0] && !strcmp(st->state, "running") ? "waiting" : st->state;
-}
-
-static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
-{
-	const struct job_status *st = &job->status;
-	size_t len = 0;
-
-	snprintf(cell[PID], TABLE_CELL, "%d", job->pid);
-	table_user(job->uid, cell[USER]);
-	if (job->seen)
-		format_duration(cell[AGE], process_age_ms(&job->process));
-	if (!job->described) {
-		snprintf(cell[STATE], TABLE_CELL, "%s", job_error_text(job->error));
-		return;
-	}
-	snprintf(cell[STATE], TABLE_CELL, "%s", state_of(st));
-	if (st->command[0])
-		format_copy(cell[COMMAND], TABLE_CELL, st->command);
-	if (job->by_driver)
-		return;
-	snprintf(cell[ID], TABLE_CELL, "%s", st->id);
-	if (st->name[0])
-		format_copy(cell[NAME], TABLE_CELL, st->name);
-	for (int i = 0; i < st->ngpus && len < TABLE_CELL; i++)
-		len += snprintf(cell[GPU] + len, TABLE_CELL - len, "%s%d", i ? "," : "",
-				st->gpus[i].ordinal);
-	format_bytes(cell[CARRIED], st->carried);
-	format_bytes(cell[LEFT], st->left_to_driver);
-	format_bytes(cell[PAUSED], st->paused + st->spilled);
-	fill_transfer(cell[PAUSE], &st->pause);
-	fill_transfer(cell[RESUME], &st->resume);
-}
-
-static void print_reason(const struct job *job)
-{
-	const struct job_status *st = &job->status;
-	char lasted[FORMAT_SIZE];
-
-	printf("%d: %s", job->pid, st->reason);
-	if (st->waits.what[0])
-		printf("; for %s", format_duration(lasted, (uint64_t)st->waits.ms));
-	puts("");
-}
-
-static int print_table(struct job **jobs, size_t n)
-{
-	static const char *const titles[] = {
-		"ID",      "NAME",           "PID",    "USER",       "GPU",         "STATE",  "AGE",
-		"CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME", "COMMAND"};
-	struct table table = {.titles = titles, .columns = COLUMNS};
-	char(*cell)[TABLE_CELL];
-
-	for (size_t i = 0; i < n && (cell = table_row(&table)); i++)
-		fill_row(cell, jobs[i]);
-	if (!table_print(&table))
-		return EXIT_FAILED;
-	for (size_t i = 0; i < n; i++) {
-		const struct job_status *st = &jobs[i]->status;
-		char path[PATH_MAX], text[SCAN_PAST_TEXT];
-
-		if (jobs[i]->past[0])
-			printf("%d: %s\n", jobs[i]->pid, job_past_text(jobs[i], text));
-		if (st->reason[0])
-			print_reason(jobs[i]);
-		if (st->signals[0])
-			printf("%d: %s\n", jobs[i]->pid, st->signals);
-		if (st->no_turns[0])
-			printf("%d: takes no turns: %s\n", jobs[i]->pid, st->no_turns);
-		if (st->addressing_why[0])
-			printf("%d: %s addresses: %s\n", jobs[i]->pid, st->addressing,
-			       st->addressing_why);
-		format_copy(path, sizeof(path), st->snapshot);
-		if (path[0])
-			printf("%d: only %s has its memory\n", jobs[i]->pid, path);
-	}
-	return EXIT_DONE;
-}
+#define WATCH_S   2    /* between two tables */
 
 /* Nobody knows how much memory a process has that does not run under cudaw. */
 static json_t *amount(const struct job *job, uint64_t bytes)
@@ -187,7 +88,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "id", output_text_or_null(st->id));
 	json_object_set_new(object, "name", output_text_or_null(st->name));
 	json_object_set_new(object, "command", output_text_or_null(st->command));
-	json_object_set_new(object, "state", output_text_or_null(state_of(st)));
+	json_object_set_new(object, "state", output_text_or_null(ps_state(st)));
 	json_object_set_new(object, "reason", output_text_or_null(st->reason));
 	json_object_set_new(object, "waits",
 			    st->waits.what[0] ? json_pack("{s:s, s:I, s:I}", "for", st->waits.what,
@@ -247,62 +148,216 @@ static void describe_listed(struct job *job, const struct driver_listed *found)
 	strcpy(job->status.command, found->command);
 }
 
-static int list_jobs(struct job_list *list, bool json)
-{
-	struct driver_answer answer;
-	struct job **jobs, *others;
-	size_t n = 0;
-	int ret;
+/* What is listed. */
+struct rows {
+	struct job_list list;
+	struct job *others; /* that the driver has paused */
+	struct job **jobs;  /* of both */
+	size_t n;
+};
 
-	if (!driver_child_list(DRIVER_MS, &answer))
+static void rows_free(struct rows *rows)
+{
+	free(rows->jobs);
+	free(rows->others);
+	jobs_free(&rows->list);
+}
+
+static void ask_driver(struct driver_answer *answer)
+{
+	if (!driver_child_list(DRIVER_MS, answer))
 		complain("the driver does not answer: processes that it has paused may be missing");
-	if (answer.slow)
+	if (answer->slow)
 		complain("processes that the driver has paused may be missing: looking into "
 			 "process %d takes too long",
-			 answer.slow);
-	jobs = calloc(list->n + list->nstarting + answer.nlisted + 1, sizeof(*jobs));
-	others = calloc(answer.nlisted + 1, sizeof(*others));
-	if (!jobs || !others) {
-		free(jobs);
-		free(others);
+			 answer->slow);
+}
+
+/* Returns an exit code. */
+static int rows_find(struct rows *rows)
+{
+	struct job_list *list = &rows->list;
+	struct driver_answer answer;
+	int code = jobs_find(list);
+
+	if (code)
+		return code;
+	ask_driver(&answer);
+	rows->jobs = calloc(list->n + list->nstarting + answer.nlisted + 1, sizeof(*rows->jobs));
+	rows->others = calloc(answer.nlisted + 1, sizeof(*rows->others));
+	if (!rows->jobs || !rows->others) {
 		complain("out of memory");
 		return EXIT_FAILED;
 	}
 	for (size_t i = 0; i < list->n; i++)
-		jobs[i] = &list->jobs[i];
-	jobs_describe(jobs, list->n);
+		rows->jobs[i] = &list->jobs[i];
+	jobs_describe(rows->jobs, list->n);
 	for (size_t i = 0; i < list->n; i++)
 		if (!job_is_gone(&list->jobs[i]))
-			jobs[n++] = &list->jobs[i];
+			rows->jobs[rows->n++] = &list->jobs[i];
 	for (size_t i = 0; i < list->nstarting; i++)
-		jobs[n++] = &list->starting[i];
+		rows->jobs[rows->n++] = &list->starting[i];
 	for (int i = 0; i < answer.nlisted; i++) {
-		describe_listed(&others[i], &answer.listed[i]);
-		jobs[n++] = &others[i];
+		describe_listed(&rows->others[i], &answer.listed[i]);
+		rows->jobs[rows->n++] = &rows->others[i];
 	}
-	ret = json ? print_json(jobs, n) : print_table(jobs, n);
-	free(jobs);
-	free(others);
-	return ret;
+	return EXIT_DONE;
+}
+
+static bool is_called(const struct job *job, const char *word)
+{
+	const struct job_status *st = &job->status;
+
+	return job->pid == select_pid_of(word) ||
+	       (job->described && *word && (!strcmp(st->id, word) || !strcmp(st->name, word)));
+}
+
+/* Keep the rows that @words mean. Several jobs of one name are all listed. Returns an exit code. */
+static int rows_narrow(struct rows *rows, char **words, int nwords)
+{
+	size_t kept = 0;
+	int code = EXIT_DONE, why;
+
+	for (int w = 0; w < nwords; w++) {
+		bool found = false;
+
+		for (size_t i = 0; i < rows->n; i++)
+			if (is_called(rows->jobs[i], words[w]))
+				rows->jobs[i]->selected = found = true;
+		if (found || select_related(&rows->list, select_pid_of(words[w])))
+			continue;
+		why = select_explain(&rows->list, words[w]);
+		code = code ? code : why;
+	}
+	for (size_t i = 0; i < rows->n && nwords; i++)
+		if (rows->jobs[i]->selected)
+			rows->jobs[kept++] = rows->jobs[i];
+	rows->n = nwords ? kept : rows->n;
+	return code;
+}
+
+/* The word that means all of a job: its ID, or a PID if it has none that we know. */
+static void word_of(const struct job *job, char word[RUNDIR_ID_SIZE])
+{
+	if (job->described && *job->status.id)
+		snprintf(word, RUNDIR_ID_SIZE, "%s", job->status.id);
+	else
+		snprintf(word, RUNDIR_ID_SIZE, "%d", job->pid);
+}
+
+static int print_ids(const struct rows *rows)
+{
+	char word[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	for (size_t i = 0; i < rows->n; i++) {
+		bool again = false;
+
+		word_of(rows->jobs[i], word);
+		for (size_t k = 0; k < i && !again; k++) {
+			word_of(rows->jobs[k], other);
+			again = !strcmp(word, other);
+		}
+		if (!again)
+			puts(word);
+	}
+	return EXIT_DONE;
+}
+
+struct ps {
+	bool json, quiet;
+	long watch_ms; /* 0: once */
+	struct ps_table table;
+	char **words;
+	int nwords;
+};
+
+static int list_once(const struct ps *ps)
+{
+	struct rows rows = {0};
+	int code = rows_find(&rows), missing, ret;
+
+	if (code) {
+		rows_free(&rows);
+		return code;
+	}
+	missing = rows_narrow(&rows, ps->words, ps->nwords);
+	if (ps->watch_ms && terminal_can_rewrite(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
+	if (ps->json)
+		ret = print_json(rows.jobs, rows.n);
+	else if (ps->quiet)
+		ret = print_ids(&rows);
+	else
+		ret = ps_table_print(&ps->table, rows.jobs, rows.n);
+	rows_free(&rows);
+	return missing ? missing : ret;
+}
+
+/* Until it is interrupted, nobody reads any more, or a job that is named has ended. */
+static int list(const struct ps *ps)
+{
+	int code = list_once(ps);
+
+	while (ps->watch_ms && !code && !fflush(stdout)) {
+		usleep(ps->watch_ms * 1000);
+		if (!terminal_can_rewrite(STDOUT_FILENO))
+			putchar('\n');
+		code = list_once(ps);
+	}
+	return code;
+}
+
+static bool fit_together(const struct ps *ps)
+{
+	if (ps->json + ps->quiet + (ps->table.chosen.n > 0) + ps->table.wide > 1) {
+		complain("expected one of --json, --quiet, --columns and --wide");
+		return false;
+	}
+	return true;
 }
 
 int cmd_ps(int argc, char **argv)
 {
-	struct job_list list;
-	bool json = false;
-	int code, ret;
+	static const struct option options[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"quiet", no_argument, NULL, 'q'},
+		{"wide", no_argument, NULL, 'w'},
+		{"columns", required_argument, NULL, 'o'},
+		{"watch", no_argument, NULL, 'W'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	struct ps ps = {0};
+	int opt;
 
-	code = json_option(argc, argv, "ps", help_ps, &json);
-	if (code >= 0)
-		return code;
-	if (optind < argc) {
-		complain("ps takes no argument: '%s'", argv[optind]);
-		return usage_error("ps");
+	while ((opt = getopt_long(argc, argv, "jqwo:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'j':
+			ps.json = true;
+			break;
+		case 'q':
+			ps.quiet = true;
+			break;
+		case 'w':
+			ps.table.wide = true;
+			break;
+		case 'o':
+			if (!ps_table_choose(&ps.table, optarg))
+				return usage_error("ps");
+			break;
+		case 'W':
+			ps.watch_ms = WATCH_S * 1000;
+			break;
+		case 'h':
+			fputs(help_ps, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("ps");
+		}
 	}
-	ret = jobs_find(&list);
-	if (ret)
-		return ret;
-	ret = list_jobs(&list, json);
-	jobs_free(&list);
-	return ret;
+	if (!fit_together(&ps))
+		return usage_error("ps");
+	ps.words = argv + optind;
+	ps.nwords = argc - optind;
+	return list(&ps);
 }

@@ -6,7 +6,7 @@
  * function like main(), in a file of its own beside its help text:
  *
  *	run.c		start a program under cudaw
- *	ps.c		list jobs
+ *	ps.c		list jobs (ps_table.c: the table)
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
@@ -31,7 +31,7 @@
  *			criu.c runs CRIU, criu_files.c reads its images; needs.c and outside.c
  *			check what a restore and a snapshot need; probe.c asks the driver; driver.c
  *			calls its checkpoint, with record.c, for processes that cuda_use.c finds
- *	tools/report	exit codes, messages, the progress line
+ *	tools/report	exit codes, messages, the progress line, what a terminal shows
  *
  * The requested output goes to stdout, everything else to stderr.
  */

@@ -48,7 +48,7 @@ const char help_turns[] =
 	"  WAITS, FOR     how long it has waited for its turn, and for which process\n"
 	"  TURN LEFT      how long its turn lasts at least, if others wait\n"
 	"  TURNS          how many it got\n"
-	"  COMMAND        the command line, cut\n"
+	"  COMMAND        the command line, its first 200 bytes\n"
 	"\n"
 	"Exit codes: 0 done; 1 no cudawd answers; 2 wrong usage; 4 not permitted; 5 no answer in\n"
 	"time; 6 NVML does not know the GPU.\n";
@@ -237,7 +237,9 @@ static int print_members(const struct turns_list *list)
 	static const char *const titles[] = {"ID",     "NAME",      "PID",    "USER",   "CLASS",
 					     "WEIGHT", "STATE",     "ON GPU", "NEEDS",  "WAITS",
 					     "FOR",    "TURN LEFT", "TURNS",  "COMMAND"};
-	struct table table = {.titles = titles, .columns = COLUMNS};
+	struct table table = {.titles = titles,
+			      .columns = COLUMNS,
+			      .may_cut = 1 << NAME | 1 << USER | 1 << COMMAND};
 	char(*cell)[TABLE_CELL];
 
 	for (int i = 0; i < list->nmembers && (cell = table_row(&table)); i++)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/report/progress.h"
+#include "tools/report/terminal.h"
 
 #include "common/text.h"
 #include "common/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define QUIET_MS 1000 /* shorter operations show no progress */
@@ -57,19 +56,12 @@ static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total
 			 format_duration(left, (total - done) / rate));
 }
 
-/* Whether stderr is a terminal on which lines can be rewritten. */
-static bool can_rewrite(void)
-{
-	const char *term = getenv("TERM");
-
-	return isatty(STDERR_FILENO) && (!term || strcmp(term, "dumb") != 0);
-}
-
 bool progress_is_due(void)
 {
 	double now = clock_ms();
 
-	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS || !can_rewrite())
+	if (now - watch.begin < QUIET_MS || now - watch.last < PROGRESS_MS ||
+	    !terminal_can_rewrite(STDERR_FILENO))
 		return false;
 	watch.last = now;
 	return true;
@@ -77,12 +69,11 @@ bool progress_is_due(void)
 
 static void show(const char *who, const char *what)
 {
-	struct winsize win = {0};
 	char line[512];
 	int width, room;
 
 	/* A wrapped line cannot be rewritten. The end of a long path is shown. */
-	width = ioctl(STDERR_FILENO, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col - 1 : 79;
+	width = terminal_width(STDERR_FILENO) - 1;
 	room = width - (int)(strlen(watch.doing) + strlen(": ") + strlen(what));
 	if (room < (int)strlen(who) && room > MIN_NAME)
 		snprintf(line, sizeof(line), "%s ...%s:%s", watch.doing,
