@@ -218,11 +218,15 @@ def test_a_dry_run_of_single_jobs():
 def test_no_such_job():
     directory = Directory()
     job = FakeJob(directory, name="train")
+    FakeJob(directory, id="ffffff", name="y" * 120)
     dead, alien, stale = dead_pid(), live_pid(), dead_pid()
     with open(directory.socket(stale), "w", encoding="ascii"):
         pass
     for target, message in [("nothing", "there is no job 'nothing'; 'cudaw ps' lists"),
-                            ("trai", "there is no job 'trai'"),
+                            ("trai", "there is no job 'trai'; did you mean 'train'?"),
+                            ("abd123", "there is no job 'abd123'; did you mean 'abc123'?"),
+                            ("Train", "there is no job 'Train'; did you mean 'train'?"),
+                            ("t" * 200, "there is no job 'ttt"),
                             ("", "there is no job ''"),
                             ("99999999999999999999", "there is no job '99999999999999999999'"),
                             ("0", "there is no process 0"),

@@ -106,6 +106,14 @@ def test_a_slip_is_noticed():
         result = cudaw(slip)
         equal((result.code, result.out), (2, ""))
         contains(result.err, f"cudaw: there is no command '{slip}'; did you mean '{meant}'?\n")
+    for word, hint in [("unpause", "did you mean 'resume'?"), ("start", "did you mean 'run'?"),
+                       ("list", "did you mean 'ps'?"), ("status", "did you mean 'ps'?"),
+                       ("suspend", "did you mean 'pause'?"), ("dump", "did you mean 'snapshot'?"),
+                       ("top", "did you mean 'ps --watch'?"), ("stop", "'pause' holds a job; kill(1) ends it"),
+                       ("kill", "kill(1) ends a job"), ("logs", "a job writes where its program does")]:
+        result = cudaw(word)
+        equal((result.code, result.out), (2, ""))
+        contains(result.err, f"cudaw: there is no command '{word}'; {hint}")
     for other in ("dance", "x", "", "remove-everything" * 9):
         contains(cudaw(other).err, f"cudaw: there is no command '{other}'\n")
 

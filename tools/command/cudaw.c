@@ -3,7 +3,7 @@
 
 #include "common/text.h"
 #include "tools/command/settings_text.h"
-#include "tools/command/similar.h"
+#include "tools/report/similar.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,9 +81,38 @@ static void print_help(void)
 	fputs(outro, stdout);
 }
 
+/* Words of other tools, for what a command of ours does, or for what none does. */
+static const struct {
+	const char *word, *hint;
+} hints[] = {
+	{"unpause", "did you mean 'resume'?"},
+	{"continue", "did you mean 'resume'?"},
+	{"suspend", "did you mean 'pause'?"},
+	{"freeze", "did you mean 'pause'?"},
+	{"start", "did you mean 'run'?"},
+	{"exec", "did you mean 'run'?"},
+	{"list", "did you mean 'ps'?"},
+	{"ls", "did you mean 'ps'?"},
+	{"status", "did you mean 'ps'?"},
+	{"top", "did you mean 'ps --watch'?"},
+	{"dump", "did you mean 'snapshot'?"},
+	{"checkpoint", "did you mean 'snapshot'?"},
+	{"stop", "'pause' holds a job; kill(1) ends it, and 'ps' has its PID"},
+	{"kill", "kill(1) ends a job, and 'ps' has its PID"},
+	{"logs", "a job writes where its program does; 'events' has what jobs that take turns did"},
+};
+
+static const char *hint_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+		if (!strcmp(hints[i].word, name))
+			return hints[i].hint;
+	return NULL;
+}
+
 static const struct command *find_command(const char *name)
 {
-	const char *names[NCOMMANDS], *meant;
+	const char *names[NCOMMANDS], *meant, *hint = hint_of(name);
 
 	for (size_t i = 0; i < NCOMMANDS; i++) {
 		names[i] = commands[i].name;
@@ -91,7 +120,9 @@ static const struct command *find_command(const char *name)
 			return &commands[i];
 	}
 	meant = similar_word(name, names, NCOMMANDS);
-	if (meant)
+	if (hint)
+		complain("there is no command '%s'; %s", name, hint);
+	else if (meant)
 		complain("there is no command '%s'; did you mean '%s'?", name, meant);
 	else
 		complain("there is no command '%s'", name);

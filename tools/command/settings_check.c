@@ -6,7 +6,7 @@
 #include "common/signal_name.h"
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
-#include "tools/command/similar.h"
+#include "tools/report/similar.h"
 
 #include <errno.h>
 #include <libgen.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/table.h"
 
-#include "tools/command/similar.h"
+#include "tools/report/similar.h"
 #include "tools/report/report.h"
 #include "tools/report/terminal.h"
 

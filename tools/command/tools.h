@@ -31,7 +31,8 @@
  *			criu.c runs CRIU, criu_files.c reads its images; needs.c and outside.c
  *			check what a restore and a snapshot need; probe.c asks the driver; driver.c
  *			calls its checkpoint, with record.c, for processes that cuda_use.c finds
- *	tools/report	exit codes, messages, the progress line, what a terminal shows
+ *	tools/report	exit codes, messages, the progress line, what a terminal shows,
+ *			words that a user may have meant
  *
  * The requested output goes to stdout, everything else to stderr.
  */

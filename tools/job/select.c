@@ -6,6 +6,7 @@
 #include "tools/process/cuda_use.h"
 #include "tools/process/tree.h"
 #include "tools/report/report.h"
+#include "tools/report/similar.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -291,13 +292,49 @@ bool select_job(struct job_list *list, const char *target)
 	return found;
 }
 
+/* The name or ID of a job that @target may be meant for; NULL: none. */
+static const char *find_similar(const struct job_list *list, const char *target)
+{
+	const char **words = calloc(2 * (list->n + list->nstarting) + 1, sizeof(*words)), *meant;
+	size_t count = 0;
+
+	for (size_t i = 0; words && i < list->n + list->nstarting; i++) {
+		const struct job *job = i < list->n ? &list->jobs[i] : &list->starting[i - list->n];
+
+		if (!job->described)
+			continue;
+		words[count++] = job->status.name;
+		words[count++] = job->status.id;
+	}
+	meant = words ? similar_word(target, words, count) : NULL;
+	free(words);
+	return meant;
+}
+
+/* No job is called @target. */
+static void explain_name(const struct job_list *list, const char *target)
+{
+	const char *meant = find_similar(list, target);
+	size_t silent = 0;
+
+	for (size_t i = 0; i < list->n; i++)
+		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
+	if (silent)
+		complain("no job that answers is called '%s' (%zu do not answer; try a PID)",
+			 target, silent);
+	else if (meant)
+		complain("there is no job '%s'; did you mean '%s'?", target, meant);
+	else
+		complain("there is no job '%s'; 'cudaw ps' lists the jobs", target);
+}
+
 int select_explain(const struct job_list *list, const char *target)
 {
 	pid_t pid = select_pid_of(target);
 	const struct job *starting = find_starting(list, target);
 	struct words ids = {0};
 	char text[SCAN_PAST_TEXT];
-	size_t silent = 0, n = ids_of(list, target, &ids);
+	size_t n = ids_of(list, target, &ids);
 
 	if (n > 1) {
 		complain("'%s' is the name of %zu jobs: %s; give an ID", target, n, ids.text);
@@ -315,12 +352,6 @@ int select_explain(const struct job_list *list, const char *target)
 	}
 	if (pid >= 0)
 		return select_explain_pid(list, pid);
-	for (size_t i = 0; i < list->n; i++)
-		silent += !list->jobs[i].described && !job_is_gone(&list->jobs[i]);
-	if (silent)
-		complain("no job that answers is called '%s' (%zu do not answer; try a PID)",
-			 target, silent);
-	else
-		complain("there is no job '%s'; 'cudaw ps' lists the jobs", target);
+	explain_name(list, target);
 	return EXIT_NO_JOB;
 }

@@ -4,7 +4,7 @@
 /* The word that a user may have meant by a word that does not exist. */
 #include <stddef.h>
 
-#define SIMILAR_MAX 32 /* letters of a known word */
+#define SIMILAR_MAX 64 /* letters of a known word; longer ones are passed over */
 
 /*
  * The one of @words that differs least from @name: by two letters at most, and by fewer than @name

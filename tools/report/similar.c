@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/command/similar.h"
+#include "tools/report/similar.h"
 #include "common/size.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ const char *similar_word(const char *name, const char *const *words, size_t coun
 	size_t fewest = 3;
 
 	for (size_t i = 0; i < count; i++) {
-		size_t n = distance(name, words[i]);
+		size_t n = strlen(words[i]) > SIMILAR_MAX ? fewest : distance(name, words[i]);
 
 		if (n >= fewest || n >= strlen(name))
 			continue;
