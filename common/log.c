@@ -2,6 +2,7 @@
 #include "common/log.h"
 #include "common/ownfd.h"
 #include "common/settings.h"
+#include "common/text.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -69,9 +71,13 @@ static bool takes_a_line(int fd)
 /* A line of @label and what follows. */
 static void write_line(const char *label, const char *fmt, va_list ap)
 {
-	char line[1024];
-	int fd, len = snprintf(line, sizeof(line), "cudaw[%d]%s: ", getpid(), label);
+	char line[1024], when[FORMAT_SIZE];
+	struct timespec now;
+	int fd, len;
 
+	clock_gettime(CLOCK_REALTIME, &now);
+	format_utc(when, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+	len = snprintf(line, sizeof(line), "cudaw[%d] %s%s: ", getpid(), when, label);
 	len += vsnprintf(line + len, sizeof(line) - len - 1, fmt, ap);
 	if (len > (int)sizeof(line) - 2)
 		len = sizeof(line) - 2;

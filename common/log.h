@@ -9,7 +9,7 @@
  * messages are lost; so are they if nobody reads what stderr is connected to: no message waits.
  *
  * Every file defines LOG_PREFIX ("vmem: ") before it includes this header. A message is one line
- * without a newline. Any thread may log, but not a signal handler.
+ * without a newline. Any thread may log, but not a signal handler. The process and the time in UTC come before it.
  */
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };

@@ -245,6 +245,7 @@
  *				allocation ("turn", "memory", "allocation"), so many bytes, since then;
  *				absent: it does not. While an allocation waits the state is "running"
  *	reason		the reason for the state, or for the failure of the last request; what it waits for
+ *	failed_us	how long ago that request failed; absent: reason is of something else
  *	signals		a signal that pauses or resumes does not reach the job, and why; absent:
  *			both reach it, or are not used
  *	no_turns	why the job takes no turns though CUDAW_TURNS or cudaw.conf names a daemon; absent:

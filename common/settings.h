@@ -122,7 +122,8 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,                  \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                                 \
 	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",                \
-	  READ_BY_JOBS, "How much cudaw logs.")                                                               \
+	  READ_BY_JOBS,                                                                                       \
+	  "How much cudaw logs. A line begins with the process and the time in UTC.")                         \
 	X(NOTICES, "CUDAW_NOTICES", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                          \
 	  "0: no lines on standard error that say that the job waits, is paused, or goes on.")                \
 	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",                   \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +81,27 @@ const char *format_us(char *buf, double us)
 	if (us < 1e3)
 		return format_scaled(buf, us, "us");
 	return us < 1e6 ? format_scaled(buf, us / 1e3, "ms") : format_scaled(buf, us / 1e6, "s");
+}
+
+static bool is_leap(unsigned int year)
+{
+	return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+/* gmtime(3) may read files of the machine's, and takes a lock. */
+const char *format_utc(char *buf, uint64_t unix_ms)
+{
+	static const unsigned int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+	const unsigned int ms = unix_ms % 1000, second = unix_ms / 1000 % 86400;
+	unsigned int days = unix_ms / 1000 / 86400, year = 1970, month = 0, length;
+
+	for (; days >= (length = 365 + is_leap(year)); year++)
+		days -= length;
+	for (; days >= (length = lengths[month] + (month == 1 && is_leap(year))); month++)
+		days -= length;
+	snprintf(buf, FORMAT_SIZE, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", year, month + 1, days + 1,
+		 second / 3600, second / 60 % 60, second % 60, ms);
+	return buf;
 }
 
 double rate_gbps(uint64_t bytes, double ms)

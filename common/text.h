@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FORMAT_SIZE 32
+#define FORMAT_SIZE 40
 
 /* For printf(3), as "31.25 GiB": PRI_GIB, with GIB_ARGS(bytes), which looks at @bytes twice. */
 #define PRI_GIB         "%" PRIu64 ".%02u GiB"
@@ -30,6 +30,9 @@ const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s,
 const char *format_seconds(char *buf, double ms);              /* 10 s, 0.25 s */
 const char *format_us(char *buf, double us);                   /* 0.2 us, 340 us, 12.5 ms, 900 s */
 const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
+
+/* The time @unix_ms, in milliseconds since 1970, in UTC: 2026-11-29T11:12:13.123Z. */
+const char *format_utc(char *buf, uint64_t unix_ms);
 
 /* Bytes in @ms milliseconds as GB/s; 0 if no time has passed. */
 double rate_gbps(uint64_t bytes, double ms);

@@ -127,7 +127,7 @@ $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
 $(O)/tests/fuzz/fuzz_turns: tools/daemon/lines.c common/nvml.c
-$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c)
+$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@

@@ -144,6 +144,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 			   clock_us_of(facts->waits_ms));
 	if (*facts->reason)
 		server_say(c, "reason %s", facts->reason);
+	if (facts->failed_for_ms)
+		server_say(c, "failed_us %" PRIu64, clock_us_of(facts->failed_for_ms));
 	if (signals_unreachable(unreachable, sizeof(unreachable)))
 		server_say(c, "signals %s", unreachable);
 	if (*turn_why_not())

@@ -16,9 +16,10 @@ struct hold_report;
 struct answers_facts {
 	enum job_state state;
 	const struct engine_result *pause,
-		*resume;    /* the last results; the code is NULL before the first */
-	const char *reason; /* empty: none */
-	const char *waits;  /* the word of what the job waits for; NULL: nothing */
+		*resume;      /* the last results; the code is NULL before the first */
+	const char *reason;   /* empty: none */
+	double failed_for_ms; /* it is that of a failure, so long ago; 0: it is not */
+	const char *waits;    /* the word of what the job waits for; NULL: nothing */
 	size_t waits_bytes;
 	double waits_ms; /* for so long */
 };

@@ -22,6 +22,7 @@ static struct snapshot_plan want_plan;
 static struct caller caller;
 static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
+static double failed_ms;             /* clock_ms(), if that is of a failure; else 0 */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
 static bool bound;      /* the last yield could not stop the process alone */
@@ -56,6 +57,12 @@ enum job_state job_state(void)
 	return state.rest;
 }
 
+static void set_reason(const char *what, const char *message, bool failed)
+{
+	snprintf(reason, sizeof(reason), "%s%s%s", what, *what ? ": " : "", message);
+	failed_ms = failed ? clock_ms() : 0;
+}
+
 struct answers_facts job_facts(void)
 {
 	static char text[WAITS_TEXT];
@@ -72,6 +79,8 @@ struct answers_facts job_facts(void)
 			 GIB_ARGS(engine_held_bytes()));
 		f.reason = text;
 	}
+	if (f.reason == reason && failed_ms)
+		f.failed_for_ms = clock_ms() - failed_ms;
 	return f;
 }
 
@@ -111,7 +120,7 @@ static void lock_snapshot(void)
 		return;
 	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_held_in(),
 		 error.text);
-	snprintf(reason, sizeof(reason), "snapshot: %s", result.message);
+	set_reason("snapshot", result.message, true);
 	pr_warn("%s", reason);
 	finish(WAITS_DONE, &result);
 }
@@ -153,7 +162,7 @@ static void start(const struct control_action *action)
 		starved = reported = false;
 		moved = 0;
 		if (is_change(action->op) || control_is_part(action->op))
-			reason[0] = '\0';
+			set_reason("", "", false);
 		return;
 	}
 	snprintf(why, sizeof(why), "%s%s", event.exiting ? "" : "no thread can be started: ",
@@ -255,7 +264,7 @@ void job_settle(void)
 /* @alone: nobody else is told. */
 static void note_failure(const char *what, const char *message, bool alone)
 {
-	snprintf(reason, sizeof(reason), "%s: %s", what, message);
+	set_reason(what, message, true);
 	if (alone)
 		pr_err("%s", reason);
 	else
@@ -321,12 +330,12 @@ void job_end_operation(void)
 			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));
 	} else if (is_change(op)) {
 		last[pause] = *result;
-		snprintf(reason, sizeof(reason), "%s", result->note);
+		set_reason("", result->note, false);
 	} else if (op == OP_FILL && !engine_is_paused()) {
 		last[0] = *result;
-		snprintf(reason, sizeof(reason), "%s", result->note);
+		set_reason("", result->note, false);
 	} else if (op == OP_RELEASE) {
-		reason[0] = '\0';
+		set_reason("", "", false);
 	}
 	joint_ended();
 	/* Nobody waits for an answer if a signal asked for the snapshot. */

@@ -50,7 +50,7 @@ def test_json_is_exact():
     equal(row, {
         "pid": job.pid, "own_pid": job.pid, "age_ms": row["age_ms"], "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "by_driver": False, "id": "abc123", "name": "train",
-        "command": "python train.py", "state": "paused", "reason": "asked to", "signals": "USR1 is kept", "waits": None, "no_turns": None, "past_cudaw": None, "addressing": "translated",
+        "command": "python train.py", "state": "paused", "reason": "asked to", "failed_ms": None, "signals": "USR1 is kept", "waits": None, "no_turns": None, "past_cudaw": None, "addressing": "translated",
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
         "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,
@@ -96,11 +96,14 @@ def test_reasons_are_below_the_table():
     other = FakeJob(directory, addressing="translated GPU 3 cannot map")
     third = FakeJob(directory, addressing="mapped", snapshot="/disk/\33[1mtrain")
     fourth = FakeJob(directory, signals="signal USR1 does not pause this process")
-    equal(sorted(cudaw("ps").out.splitlines()[5:]),
+    fifth = FakeJob(directory, reason="pause: host memory is short", failed_us=3 * 3600 * 10**6)
+    equal(sorted(cudaw("ps").out.splitlines()[6:]),
        sorted([f"{job.pid}: 2.00 GiB of GPU memory are missing",
                f"{other.pid}: translated addresses: GPU 3 cannot map",
                f"{third.pid}: only /disk/?[1mtrain has its memory",
-               f"{fourth.pid}: signal USR1 does not pause this process"]))
+               f"{fourth.pid}: signal USR1 does not pause this process",
+               f"{fifth.pid}: pause: host memory is short; 3 h 0 min ago"]))
+    equal([row["failed_ms"] for row in ps_json() if row["pid"] in (job.pid, fifth.pid)], [None, 3 * 3600 * 1000])
 
 
 def test_table_without_what_was_not_said():

@@ -149,7 +149,7 @@ def test_wrong_signals_are_those_that_a_job_does_not_take():
                         "no signal resumes")
         equal((result.code, lines[:-1]), (0, [f"cudaw: warning: {why}"] if why else []))
         # What the job itself says of it.
-        equal([line.split(" ", 2)[2] for line in lines[1:]], [said] if said else [])
+        equal([line.split(" ", 3)[3] for line in lines[1:]], [said] if said else [])
 
 
 def test_a_signal_that_is_blocked_is_said():

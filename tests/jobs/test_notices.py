@@ -17,10 +17,11 @@ SIZE_MIB = 140      # one such job fits, two do not
 TOLD = {"CUDAW_NOTICES": "1"}
 os.environ.update({name: ENV[name] for name in ("CUDAW_SIM_MEMORY", "CUDAW_SIM_CONTEXT")})    # of all cases
 LASTED = r"\d+ (ms|s)|\d\.\d s"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 def notices(job):
-    return re.findall(rf"^cudaw\[{job.pid}\]: (.*)$", job.stderr(), re.MULTILINE)
+    return re.findall(rf"^cudaw\[{job.pid}\] {TIME}: (.*)$", job.stderr(), re.MULTILINE)
 
 
 def told(job, *patterns):

@@ -47,9 +47,9 @@ def goes_on(job):
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
-def check_ps_says(job, reason):
+def check_ps_says(job, reason, more="(; for .*)?"):
     table = cudaw("ps").stdout
-    check(re.search(rf"^{job.pid}: {re.escape(reason)}(; for .*)?$", table, re.MULTILINE), f"the table of cudaw ps does not say it:\n{table}")
+    check(re.search(rf"^{job.pid}: {re.escape(reason)}{more}$", table, re.MULTILINE), f"the table of cudaw ps does not say it:\n{table}")
 
 
 def pausing():
@@ -195,9 +195,11 @@ def the_reason_for_failed():
     row = job.status()
     equal(row["state"], "failed", "the state")
     check("CUDA_ERROR_UNKNOWN" in row["reason"], f"the reason is {row['reason']!r}")
-    check_ps_says(job, row["reason"])
+    check(row["failed_ms"] > 0, "it does not say how long ago it failed")
+    check_ps_says(job, row["reason"], "; .* ago")
     job.resume()
-    equal(job.status()["reason"], None, "the reason once it runs")
+    row = job.status()
+    equal((row["reason"], row["failed_ms"]), (None, None), "the reason once it runs")
     goes_on(job)
 
 

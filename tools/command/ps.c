@@ -90,6 +90,8 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "command", output_text_or_null(st->command));
 	json_object_set_new(object, "state", output_text_or_null(ps_state(st)));
 	json_object_set_new(object, "reason", output_text_or_null(st->reason));
+	json_object_set_new(object, "failed_ms",
+			    st->failed ? output_ms(st->failed_ms) : json_null());
 	json_object_set_new(object, "waits",
 			    st->waits.what[0] ? json_pack("{s:s, s:I, s:I}", "for", st->waits.what,
 							  "bytes", (json_int_t)st->waits.bytes,

@@ -86,6 +86,8 @@ static void print_reason(const struct job *job)
 	printf("%d: %s", job->pid, st->reason);
 	if (st->waits.what[0])
 		printf("; for %s", format_duration(lasted, (uint64_t)st->waits.ms));
+	else if (st->failed)
+		printf("; %s ago", format_duration(lasted, (uint64_t)st->failed_ms));
 	puts("");
 }
 

@@ -72,6 +72,8 @@ struct job_status {
 	char command[256];
 	char state[16];
 	char reason[512];
+	bool failed; /* @reason is that of a failure, failed_ms ago */
+	double failed_ms;
 	char signals[256]; /* a signal that does not reach the job, and why */
 	struct {
 		char what

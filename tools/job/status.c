@@ -122,6 +122,10 @@ int job_take_field(struct job *job, const char *key, char *value)
 		return take_text(st->state, sizeof(st->state), value);
 	if (!strcmp(key, "reason"))
 		return take_text(st->reason, sizeof(st->reason), value);
+	if (!strcmp(key, "failed_us")) {
+		st->failed = true;
+		return take_us(value, &st->failed_ms);
+	}
 	if (!strcmp(key, "waits"))
 		return take_waits(st, value);
 	if (!strcmp(key, "signals"))
