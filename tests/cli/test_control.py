@@ -144,7 +144,8 @@ def test_the_jobs_on_a_gpu():
               (gpu, 0, "".join(f"would resume {job.pid}\n" for job in jobs if job in meant), ""))
     equal([job.requests for job in jobs], [[], [], [], []])
     result = cudaw("pause", "--gpu", "GPU-dd44")
-    equal((result.code, result.out, result.err), (0, "", "cudaw: there are no such jobs\n"))
+    equal((result.code, result.out), (6, ""))
+    contains(result.err, "--gpu GPU-dd44: no job uses it, and without NVML (libnvidia-ml.so.1) nobody knows")
     equal(cudaw("pause", "--all", "--gpu", "GPU-cc33").code, 0)
     equal([job.requests for job in jobs], [[], [], ["pause"], []])
 
@@ -162,6 +163,34 @@ def test_a_gpu_by_its_number():
         result = cudaw("pause", "--gpu", number, env=env)
         equal((number, result.code, result.out), (number, 6, ""))
         contains(result.err, f"--gpu {number}: NVML (libnvidia-ml.so.1) is missing or has no GPU")
+
+
+def test_a_gpu_that_is_not_there():
+    """A script that drains a GPU takes 0 for: its jobs are paused."""
+    Directory()
+    libraries = scratch()
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    there, gone = "GPU-11111111-2222-3333-4444-555555555555", "GPU-11111111-2222-3333-4444-666666666666"
+    env = {"LD_LIBRARY_PATH": libraries, "TEST_NVML_COUNT": "2", "TEST_NVML_UUID": there}
+    for gpu in (there, "gpu-1111"):
+        result = cudaw("pause", "--gpu", gpu, env=env)
+        equal((gpu, result.code, result.err), (gpu, 0, "cudaw: there are no such jobs\n"))
+    for args in (["pause", "--gpu", gone], ["resume", "--dry-run", "--gpu", gone], ["trim", "--gpu", "GPU-2"],
+                 ["turns", "drain", gone]):
+        result = cudaw(*args, env=env)
+        equal((args, result.code, result.out), (args, 6, ""))
+        contains(result.err, f"{args[-1]}: this machine has no such GPU\n")
+
+
+def test_jobs_of_another_user_are_roots():
+    command = installed_copy(scratch())
+    user = 12345 if os.getuid() == 0 else None
+    for verb in ("pause", "resume"):
+        result = cudaw(verb, "--user", "root", user=user, command=command, env={"CUDAW_RUNTIME_DIR": None})
+        equal((result.code, result.out), (4, ""))
+        equal(result.err, "cudaw: --user root: only root sees the jobs of other users\n")
+    own = user or os.getuid()
+    equal(cudaw("pause", "--user", str(own), user=user, command=command, env={"CUDAW_RUNTIME_DIR": None}).code, 0)
 
 
 def test_the_jobs_of_a_user():

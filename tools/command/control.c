@@ -29,7 +29,7 @@
 #define OPTIONS_HELP(timeout, as)                                                                     \
 	"  -a, --all              all jobs of the user; for root, of all users\n"                     \
 	"      --gpu N|UUID       all jobs that use this GPU, numbered as by nvidia-smi\n"            \
-	"      --user USER        all jobs of this user; with --gpu, those on this GPU\n"             \
+	"      --user USER        all jobs of this user, for root; with --gpu, those on this GPU\n"   \
 	"      --dry-run          only print which processes are meant\n" timeout                     \
 	"      --no-wait          return as soon as the jobs have accepted the request\n"             \
 	"  -j, --json             the outcome for each process, as a JSON array\n"                    \
@@ -323,8 +323,7 @@ static int run_jobs(struct control *control)
 		complain("out of memory");
 		targets_fail(targets, EXIT_FAILED);
 	} else if (!n && targets->all) {
-		complain(targets->only.by_user || *targets->only.gpu ? "there are no such jobs"
-								     : "there are no jobs");
+		targets_fail(targets, narrow_say_none(&targets->only));
 	}
 	free(jobs);
 	jobs_free(&targets->list);

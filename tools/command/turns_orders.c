@@ -6,6 +6,7 @@
 #include "common/protocol.h"
 #include "common/text.h"
 #include "tools/command/output.h"
+#include "tools/job/narrow.h"
 #include "tools/process/cudawd.h"
 
 #include <errno.h>
@@ -40,6 +41,10 @@ static int add_gpu(char *request, size_t size, const char *word)
 	size_t len = strlen(request);
 	CUuuid parsed;
 
+	if (nvml_uuid_parse(word, &parsed) && !narrow_gpu_exists(word)) {
+		complain("%s: this machine has no such GPU", word);
+		return EXIT_UNSUPPORTED;
+	}
 	if (nvml_uuid_parse(word, &parsed)) {
 		snprintf(request + len, size - len, " %s", word);
 		return EXIT_DONE;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* @text as a number of at most @max. False: it is none. */
 static bool take_number(const char *text, unsigned long max, unsigned long *number)
@@ -36,7 +37,10 @@ int narrow_to_user(struct narrow *narrow, const char *text)
 		complain("--user '%s': there is no such user", text);
 		return EXIT_USAGE;
 	}
-	return EXIT_DONE;
+	if (geteuid() == 0 || narrow->user == geteuid())
+		return EXIT_DONE;
+	complain("--user %s: only root sees the jobs of other users", text);
+	return EXIT_DENIED;
 }
 
 int narrow_to_gpu(struct narrow *narrow, const char *text)
@@ -64,6 +68,35 @@ int narrow_to_gpu(struct narrow *narrow, const char *text)
 	}
 	strcpy(narrow->gpu, uuid);
 	return EXIT_DONE;
+}
+
+int narrow_gpu_exists(const char *uuid)
+{
+	char known[NVML_UUID_SIZE];
+	unsigned int count;
+
+	if (nvml_device_count(&count))
+		return -ENOSYS;
+	for (unsigned int i = 0; i < count; i++)
+		if (!nvml_device_uuid(i, known) && !strncasecmp(known, uuid, strlen(uuid)))
+			return 1;
+	return 0;
+}
+
+int narrow_say_none(const struct narrow *narrow)
+{
+	int exists = *narrow->gpu ? narrow_gpu_exists(narrow->gpu) : 1;
+
+	if (exists > 0) {
+		complain(narrow->by_user || *narrow->gpu ? "there are no such jobs"
+							 : "there are no jobs");
+		return EXIT_DONE;
+	}
+	complain(exists < 0 ? "--gpu %s: no job uses it, and without NVML (libnvidia-ml.so.1) "
+			      "nobody knows whether there is such a GPU"
+			    : "--gpu %s: this machine has no such GPU",
+		 narrow->gpu);
+	return EXIT_UNSUPPORTED;
 }
 
 bool narrow_has_user(const struct narrow *narrow, const struct job *job)

@@ -10,7 +10,10 @@ struct narrow {
 	char gpu[64]; /* its UUID, or the beginning of it; empty: any */
 };
 
-/* Take the value of --user, a name or number. Returns 0, or an exit code after a message. */
+/*
+ * Take the value of --user, a name or number. Returns 0, or an exit code after a message: also for another user's, whose
+ * jobs only root sees.
+ */
 int narrow_to_user(struct narrow *narrow, const char *text);
 
 /*
@@ -18,6 +21,15 @@ int narrow_to_user(struct narrow *narrow, const char *text);
  * machine. Returns 0, or an exit code after a message.
  */
 int narrow_to_gpu(struct narrow *narrow, const char *text);
+
+/* Whether this machine has a GPU whose UUID begins with @uuid: 1 or 0; -ENOSYS: NVML does not say. */
+int narrow_gpu_exists(const char *uuid);
+
+/*
+ * Say that no job is meant. Returns an exit code: a GPU that is not there, or of which nobody knows, is no success, since
+ * its name may be misspelt.
+ */
+int narrow_say_none(const struct narrow *narrow);
 
 bool narrow_has_user(const struct narrow *narrow, const struct job *job);
 
