@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 
-from clilib import (BUILD, CUDAW, FACES, LIMIT_S, Skip, contains, cudaw, equal, installed_copy, main,
+from clilib import (BUILD, CUDAW, FACES, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, equal, installed_copy, main,
                     scratch)
 
 FACE = os.path.join(FACES, "libcuda.so.1")
@@ -294,6 +294,37 @@ def test_static_program_runs_with_a_warning():
                    "cannot be paused\n")
     # Found in PATH as well.
     contains(cudaw("run", "static", env={"PATH": f"/nowhere:{directory}"}).err, f"{path} is a static")
+    result = cudaw("run", "--require", path, env=PAUSABLE)
+    equal((result.code, result.out), (125, ""))
+    equal(result.err, f"cudaw: {path} is a static program, so it would run without cudaw; not started (--require)\n")
+
+
+PAUSABLE = {"CUDAW_REAL_LIBCUDA": os.path.join(BUILD, "tests", "sim", "libcuda.so.1")}
+
+
+def test_what_could_never_be_paused_is_not_started():
+    equal(cudaw("run", "--require", "sh", "-c", "exit 42", env=PAUSABLE).code, 42)
+    for env, why in [({"CUDAW_REAL_LIBCUDA": "/no/such"}, "driver: CUDAW_REAL_LIBCUDA=/no/such"),
+                     ({"CUDAW_RUNTIME_DIR": "relative"}, "runtime directory relative: CUDAW_RUNTIME_DIR is not"),
+                     ({"CUDAW_RUNTIME_DIR": "/no/such"}, "runtime directory /no/such: it cannot be made")]:
+        result = cudaw("run", "--require", "echo", "started", env={**PAUSABLE, **env})
+        equal((env, result.code, result.out), (env, 125, ""))
+        assert result.err.startswith(f"cudaw: {why}"), result.err
+        assert result.err.endswith("; not started (--require)\n"), result.err
+        equal(cudaw("run", "echo", "started", env={**PAUSABLE, **env}).out, "started\n")
+
+
+def test_a_name_that_another_job_has_is_warned_of():
+    FakeJob(Directory(), name="train")
+    for name, ignored in [("train", False), ("train", True), ("other", False)]:
+        done = subprocess.run([CUDAW, "run", "--name", name, sys.executable, "-c",
+                               "import signal; print(signal.getsignal(signal.SIGCHLD).name)"],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN) if ignored else None)
+        # It is as it was.
+        equal(done.stdout, "SIG_IGN\n" if ignored else "SIG_DFL\n")
+        equal(done.stderr, "cudaw: warning: another job is called 'train': commands will need an ID, which "
+              "'cudaw ps train' shows\n" if name == "train" else "")
 
 
 def test_setuid_program_runs_with_a_warning():

@@ -68,8 +68,8 @@ static const char outro[] =
 	"  4  not permitted: the job is another user's\n"
 	"  5  timed out, or a job gave no answer\n"
 	"  6  not supported on this machine, or for this job; the message says which\n"
-	"'cudaw run' exits with the code of its program, or with 125 if cudaw's library is missing,\n"
-	"126 if the program cannot be run, 127 if it is not found.\n"
+	"'cudaw run' exits with the code of its program, or with 125 if cudaw's library is missing\n"
+	"or --require is not met, 126 if the program cannot be run, 127 if it is not found.\n"
 	"\n"
 	"'cudaw help settings' lists the environment variables.\n";
 

@@ -12,6 +12,7 @@
 #include "common/proc.h"
 #include "common/version.h"
 #include "tools/command/output.h"
+#include "tools/command/run_checks.h"
 #include "tools/process/probe.h"
 #include "tools/command/settings_check.h"
 #include "tools/process/faces.h"
@@ -20,7 +21,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -226,24 +226,15 @@ static void check_runtimes(struct report *report)
 
 static void check_runtime_directory(struct report *report)
 {
-	char path[PATH_MAX], parent[PATH_MAX];
-	const char *why;
-	struct finding *finding;
-	int fd, err = rundir_path(geteuid(), path, sizeof(path), &why);
+	bool there;
+	char path[PATH_MAX];
+	const char *why = run_check_directory(path, &there);
+	struct finding *finding = add(report, "runtime directory", "%s%s", path,
+				      why || there ? "" : ", made when the first job starts");
 
-	fd = err ? err : rundir_open(path, geteuid(), &why);
-	if (fd >= 0) {
-		close(fd);
-		add(report, "runtime directory", "%s", path);
+	if (!why)
 		return;
-	}
-	strcpy(parent, path);
-	if (fd == -ENOENT && access(dirname(parent), W_OK | X_OK) == 0) {
-		add(report, "runtime directory", "%s, made when the first job starts", path);
-		return;
-	}
-	finding = add(report, "runtime directory", "%s", path);
-	because(finding, NO, "%s", fd == -ENOENT ? "it cannot be made" : why);
+	because(finding, NO, "%s", why);
 	rule_out(report, finding);
 }
 

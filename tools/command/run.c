@@ -6,13 +6,12 @@
 #include "common/find_file.h"
 #include "common/rundir.h"
 #include "common/settings.h"
-#include "tools/command/elf_file.h"
+#include "tools/command/run_checks.h"
 #include "tools/command/settings_check.h"
 #include "tools/process/cudawd.h"
 #include "tools/process/faces.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
@@ -22,7 +21,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define NAME_SIZE 65
@@ -38,6 +36,7 @@ const char help_run[] =
 	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
 	"                    for Perfetto and chrome://tracing. The job's first\n"
 	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
+	"      --require     do not start CMD if the job could never be paused, and say why\n"
 	"      --turns       take turns on the GPU with the user's other jobs of that kind, if they\n"
 	"                    do not fit together. cudawd, which decides, is started if it does not\n"
 	"                    run; it ends after the last job. 'cudaw turns' shows who runs\n"
@@ -50,8 +49,8 @@ const char help_run[] =
 	"\n"
 	"'cudaw help settings' lists the environment variables that the job reads.\n"
 	"\n"
-	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, 126 CMD cannot\n"
-	"be run, 127 CMD is not found.\n";
+	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, or --require is\n"
+	"not met, 126 CMD cannot be run, 127 CMD is not found.\n";
 
 static bool valid_name(const char *name)
 {
@@ -59,60 +58,6 @@ static bool valid_name(const char *name)
 				  "._-");
 
 	return len > 0 && len < NAME_SIZE && !name[len];
-}
-
-static bool is_program(const char *path)
-{
-	struct stat st;
-
-	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-/* Find @cmd as execvp(3) does. If it is not found, execvp reports it. */
-static bool find_program(const char *cmd, char *path, size_t size)
-{
-	const char *dir = getenv("PATH");
-
-	if (strchr(cmd, '/'))
-		return snprintf(path, size, "%s", cmd) < (int)size && is_program(path);
-	for (dir = dir ? dir : "/bin:/usr/bin";; dir++) {
-		int len = strcspn(dir, ":");
-
-		if (snprintf(path, size, "%.*s%s%s", len, dir, len ? "/" : "", cmd) < (int)size &&
-		    is_program(path))
-			return true;
-		dir += len;
-		if (!*dir)
-			return false;
-	}
-}
-
-/* Warn if the loader will ignore LD_PRELOAD: the program runs, but cannot be paused. */
-static void warn_if_not_loadable(const char *cmd)
-{
-	const char *why = NULL;
-	char path[PATH_MAX];
-	struct stat st;
-	int fd;
-
-	if (!find_program(cmd, path, sizeof(path)))
-		return;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	if (fstat(fd, &st) == 0) {
-		if (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
-		    ((st.st_mode & S_ISGID) && st.st_gid != getegid()))
-			why = "is set-uid or set-gid";
-		else if (geteuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
-			why = "has file capabilities";
-		else if (elf_file_is_static(fd))
-			why = "is a static program";
-	}
-	close(fd);
-	if (why)
-		complain("warning: %s %s, so it runs without cudaw and cannot be paused", path,
-			 why);
 }
 
 /* Set the variable @name to both lists, of which one may be empty. Returns an exit code, 0 for success. */
@@ -278,7 +223,7 @@ static bool set_trace(const char *file, const char *cmd)
 		return false;
 	}
 	/* If this fails, the job reports it, and runs without a trace. */
-	if (find_program(cmd, program, sizeof(program)))
+	if (run_find_program(cmd, program, sizeof(program)))
 		unlink(path);
 	setenv(settings[SETTING_TRACE].name, path, 1);
 	return true;
@@ -328,16 +273,13 @@ static void join_others(bool turns, bool claims)
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"name", required_argument, NULL, 'n'},
-		{"trace", required_argument, NULL, 't'},
-		{"turns", no_argument, NULL, 's'},
-		{"class", required_argument, NULL, 'c'},
-		{"weight", required_argument, NULL, 'w'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"name", required_argument, NULL, 'n'},  {"trace", required_argument, NULL, 't'},
+		{"require", no_argument, NULL, 'r'},     {"turns", no_argument, NULL, 's'},
+		{"class", required_argument, NULL, 'c'}, {"weight", required_argument, NULL, 'w'},
+		{"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
 	};
-	const char *trace = NULL;
-	bool turns = false, claims = false;
+	const char *trace = NULL, *name = NULL;
+	bool turns = false, claims = false, require = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -350,10 +292,14 @@ int cmd_run(int argc, char **argv)
 					 optarg, NAME_SIZE - 1);
 				return usage_error("run");
 			}
-			setenv(settings[SETTING_NAME].name, optarg, 1);
+			name = optarg;
+			setenv(settings[SETTING_NAME].name, name, 1);
 			break;
 		case 't':
 			trace = optarg;
+			break;
+		case 'r':
+			require = true;
 			break;
 		case 's':
 			turns = true;
@@ -379,6 +325,10 @@ int cmd_run(int argc, char **argv)
 		complain("expected a program to run");
 		return usage_error("run");
 	}
+	if (require && !run_can_be_paused(argv[optind]))
+		return EXIT_NO_FACE;
+	if (name)
+		run_warn_of_name(name);
 	join_others(turns, claims);
 	err = preload_face();
 	if (err)
@@ -386,7 +336,8 @@ int cmd_run(int argc, char **argv)
 	if (trace && !set_trace(trace, argv[optind]))
 		return usage_error("run");
 	set_fresh_job();
-	warn_if_not_loadable(argv[optind]);
+	if (!require)
+		run_warn_of_program(argv[optind]);
 	settings_check(warn_of_setting, NULL);
 	execvp(argv[optind], argv + optind);
 	err = errno;

@@ -5,7 +5,7 @@
  * The cudaw command. tools/command/cudaw.c holds a table of subcommands. Each subcommand is a
  * function like main(), in a file of its own beside its help text:
  *
- *	run.c		start a program under cudaw
+ *	run.c		start a program under cudaw (run_checks.c)
  *	ps.c		list jobs (ps_table.c: the table)
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
