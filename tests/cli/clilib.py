@@ -46,6 +46,26 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
     return Result(done)
 
 
+def on_terminal(*args, columns=80, **env):
+    """Run the command with stdout on a terminal of so many columns; its exit code, and the lines that it prints."""
+    master, slave = open_terminal()
+    subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    process = ends_with_us(subprocess.Popen([CUDAW, *args], env={**environment, **env}, stdout=slave))
+    os.close(slave)
+    shown, part = b"", True
+    while part:
+        try:
+            part = os.read(master, 4096)
+        except OSError:     # the terminal's last user has ended
+            part = b""
+        shown += part
+    os.close(master)
+    code = process.wait(timeout=LIMIT_S)
+    judge_end("cudaw", code)
+    return code, shown.decode().replace("\r\n", "\n").splitlines()
+
+
 def installed_copy(prefix, faces=True):
     """Copy the command, and the directory of its libraries, to prefix; the command's new path."""
     os.makedirs(f"{prefix}/bin")

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from clilib import FACES, Directory, Skip, cudaw, equal, contains, installed_copy, main, scratch
+from clilib import FACES, Directory, Skip, cudaw, equal, contains, installed_copy, main, on_terminal, scratch
 
 # Behaves by preprocessor symbols. It has no function that makes a context: the doctor needs none.
 DRIVER = r"""
@@ -70,7 +70,10 @@ def doctor(path, code, env=None, command=None):
     for found in report["checks"]:
         # Every drawback is explained, and nothing else is.
         equal((found["check"], found["because"] is None), (found["check"], found["verdict"] == "ok"))
-        contains(text.out, f"{found['check']:<18} {found['verdict']}: ")
+        line = next(line for line in text.out.splitlines() if line.startswith(f"{found['check']} "))
+        equal(line.split(None, len(found["check"].split()) + 1)[-2], found["verdict"])
+        if found["because"]:
+            contains(text.out, found["because"])
     equal(report["pause"], code == 0)
     return {found["check"]: found for found in report["checks"]}, report
 
@@ -88,6 +91,22 @@ def test_a_good_machine():
     equal(checks["host memory"]["verdict"], "warn")
     equal((report["context"], report["summary"]),
        (True, "pausing works here; a paused job leaves nothing on the GPU."))
+
+
+def test_a_check_has_one_line_of_the_terminal():
+    Directory()
+    path = driver()
+    deep = os.path.join(os.path.dirname(path), "directory/" * 12)
+    os.makedirs(deep)
+    path = shutil.move(path, deep)
+    code, lines = on_terminal("doctor", CUDAW_REAL_LIBCUDA=path, CUDAW_RELEASE="mem")
+    end = lines.index("")
+    equal((code, lines[0].split(), max(map(len, lines[:end]))), (0, ["CHECK", "IS", "FOUND"], 80))
+    row = next(line for line in lines if line.startswith("driver "))
+    assert row.endswith("+") and path.startswith(row.split()[-1][:-1]), row
+    contains("\n".join(lines[end:]), "\nCUDAW_RELEASE: expected all or memory; all is used\n")
+    assert lines[-1].startswith("Verdict: "), lines
+    contains(cudaw("doctor", env={"CUDAW_REAL_LIBCUDA": path}).out, path)
 
 
 def test_wrong_settings_are_found():

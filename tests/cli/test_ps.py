@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, caller, contains, cudaw, dead_pid,
-                    ends_with_us, equal, installed_copy, live_pid, main, open_terminal, say, scratch, silent, status, stop)
+                    ends_with_us, equal, installed_copy, live_pid, main, on_terminal, say, scratch, silent, status, stop)
 
 GIB = 1 << 30
 
@@ -115,41 +115,20 @@ def test_table_without_what_was_not_said():
 LONG = "python train.py --config " + "very/" * 30 + "long.yaml"
 
 
-def on_terminal(*args, columns=80, **env):
-    """What the command prints on a terminal of so many columns."""
-    master, slave = open_terminal()
-    subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    process = subprocess.Popen([CUDAW, "ps", *args], env={**environment, **env}, stdout=slave)
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:     # the terminal's last user has ended
-            break
-        if not part:
-            break
-        shown += part
-    os.close(master)
-    equal(process.wait(timeout=LIMIT_S), 0)
-    return shown.decode().replace("\r\n", "\n").splitlines()
-
-
 def test_a_table_fits_the_terminal():
     directory = Directory()
     FakeJob(directory, name="n" * 64, command=LONG, gpu=[f"{i} GPU-{i} A" for i in range(8)], carried=1023 << 20)
     FakeJob(directory, id="bbbbbb", name="short", command="x\u00e9" * 60, state="resuming")
     for columns, env in [(80, {}), (100, {}), (200, {}), (60, {"COLUMNS": "80"}), (0, {})]:
         width = int(env.get("COLUMNS", columns or 80))
-        lines = on_terminal(columns=columns, **env)
+        lines = on_terminal("ps", columns=columns, **env)[1]
         equal(max(map(len, lines)), width, str((columns, env, lines)))
         equal(len(lines), 3)
         assert lines[1].endswith("+") and " nnnn" in lines[1], lines
         equal(("n" * 64 in lines[1], "n+ " in lines[1]), (width == 200, width != 200))
         assert "\u00e9+" in lines[2] or "x+" in lines[2], lines
         contains(lines[2], " short ")
-    contains(on_terminal("--wide")[1], LONG)
+    contains(on_terminal("ps", "--wide")[1][1], LONG)
 
 
 def test_a_pipe_gets_whole_commands():

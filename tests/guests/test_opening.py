@@ -225,7 +225,7 @@ def said_of(pid):
     """What ps, its JSON and doctor say of drivers past cudaw."""
     lines = [line for line in cudaw_ok("ps").splitlines() if line.startswith(f"{pid}: ")]
     rows = [row["past_cudaw"] for row in json.loads(cudaw_ok("ps", "--json")) if row["pid"] == pid]
-    doctor = [line for line in cudaw("doctor").stdout.splitlines() if line.startswith(f"process {pid} ")]
+    doctor = [line for line in cudaw("doctor").stdout.splitlines() if line.startswith(f"process {pid}: ")]
     return lines, rows, doctor
 
 

@@ -13,6 +13,7 @@
 #include "common/version.h"
 #include "tools/command/output.h"
 #include "tools/command/run_checks.h"
+#include "tools/command/table.h"
 #include "tools/process/probe.h"
 #include "tools/command/settings_check.h"
 #include "tools/process/faces.h"
@@ -39,10 +40,10 @@ const char help_doctor[] =
 	"  -j, --json  the same as a JSON object\n"
 	"  -h, --help  this text\n"
 	"\n"
-	"Each line is one check:\n"
+	"Each line is one check, on a terminal cut to its width:\n"
 	"  ok    in order\n"
-	"  warn  works, with the drawback that follows 'because'\n"
-	"  no    does not work\n"
+	"  warn  works, with the drawback that is named below\n"
+	"  no    does not work, as is named below\n"
 	"The last line is the verdict.\n"
 	"\n"
 	"Exit codes: 0 pausing works on this machine, 2 wrong usage, 6 it does not.\n";
@@ -401,13 +402,27 @@ static void summarise(struct report *report)
 
 static void print_text(const struct report *report)
 {
+	static const char *const titles[] = {"CHECK", "IS", "FOUND"};
+	struct table table = {.titles = titles, .columns = 3, .may_cut = 1 << 2};
+	char(*cell)[TABLE_CELL];
+	const char *blank = "\n";
+
+	for (size_t i = 0; i < report->n && (cell = table_row(&table)); i++) {
+		const struct finding *finding = &report->findings[i];
+
+		strcpy(cell[0], finding->check);
+		strcpy(cell[1], verdicts[finding->verdict]);
+		strcpy(cell[2], finding->value);
+	}
+	table_print(&table);
 	for (size_t i = 0; i < report->n; i++) {
 		const struct finding *finding = &report->findings[i];
 
-		printf("%-18s %s: %s", finding->check, verdicts[finding->verdict], finding->value);
-		if (finding->because[0])
-			printf(", because %s", finding->because);
-		putchar('\n');
+		/* The verdict has the obstacle's. */
+		if (!finding->because[0] || finding == report->obstacle)
+			continue;
+		printf("%s%s: %s\n", blank, finding->check, finding->because);
+		blank = "";
 	}
 	printf("\nVerdict: %s\n", report->summary);
 }

@@ -12,7 +12,7 @@
 
 #define TABLE_COLUMNS 16 /* at most */
 /* Bytes of a cell, with the terminating zero; longer texts are cut by the caller. */
-#define TABLE_CELL 256
+#define TABLE_CELL 512
 
 /* Which columns are printed, in this order. */
 struct table_shown {
