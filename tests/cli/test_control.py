@@ -10,7 +10,8 @@ import threading
 import time
 
 from clilib import (BUILD, CUDAW, LIMIT_S, PATIENCE, Directory, FakeJob, Skip, contains, cudaw, dead_pid,
-                    equal, installed_copy, live_pid, main, open_terminal, say, scratch, silent, state, stop)
+                    ends_with_us, equal, installed_copy, live_pid, main, open_terminal, say, scratch, silent, state, stop,
+                    until)
 
 GIB = 1 << 30
 
@@ -541,8 +542,31 @@ def test_an_interrupt_ends_the_line():
     job = FakeJob(Directory(), answers={"pause": stuck})
     code, shown, _ = on_terminal("pause", "abc123", enough="drain", then=signal.SIGINT)
     equal(code, -signal.SIGINT)
-    assert shown.endswith("\n"), shown
+    equal(shown.split("\r\n")[1:], ["cudaw: interrupted: the pause goes on; 'cudaw resume' takes it back", ""])
     job.over.set()
+
+
+def test_an_interrupt_says_what_becomes_of_the_jobs():
+    """Not only on a terminal."""
+    def under_way(job, connection):
+        say(connection, "progress drain 0 0")
+        heard.append(job)
+        job.silent(connection)
+
+    for verb, several, said in [("pause", False, "the pause goes on; 'cudaw resume' takes it back"),
+                                ("resume", False, "the resume goes on; 'cudaw pause' takes it back"),
+                                ("trim", False, "the trim goes on"),
+                                ("resume", True, "the resume goes on; 'cudaw pause' takes it back"),
+                                ("pause", True, "jobs run on of which not all processes were at rest")]:
+        directory, heard = Directory(), []
+        for _ in range(1 + several):
+            FakeJob(directory, answers=dict.fromkeys(("pause", "resume", "trim", "hold", "regain"), under_way))
+        command = ends_with_us(subprocess.Popen([CUDAW, verb, "abc123"], stdout=subprocess.DEVNULL,
+                                                stderr=subprocess.PIPE, text=True))
+        until(lambda: len(heard) == 1 + several, 10, "all are asked")
+        command.send_signal(signal.SIGINT)
+        _, errors = command.communicate(timeout=LIMIT_S)
+        equal((command.returncode, errors), (-signal.SIGINT, f"cudaw: interrupted: {said}\n"))
 
 
 def test_a_dumb_terminal_gets_no_escapes():

@@ -95,6 +95,8 @@ struct verb {
 	bool mute;            /* it says nothing before its end */
 	const char *together; /* the request to several processes of one job; NULL: the same */
 	const char *spared;   /* the outcome for a process whose job failed in another one */
+	/* What an interrupt of this command leaves: of requests that need it no more, and of the others. */
+	const char *goes_on, *given_up;
 };
 
 static const struct verb pause_verb = {
@@ -102,6 +104,8 @@ static const struct verb pause_verb = {
 	.silence_ms = OUTCOME_SILENCE_MS,
 	.together = "hold",
 	.spared = "it runs on, as not all of its job could be paused",
+	.goes_on = "the pause goes on; 'cudaw resume' takes it back",
+	.given_up = "jobs run on of which not all processes were at rest",
 };
 
 static const struct verb resume_verb = {
@@ -109,12 +113,15 @@ static const struct verb resume_verb = {
 	.silence_ms = OUTCOME_SILENCE_MS,
 	.together = "regain",
 	.spared = "it stays paused, as not all of its job could be resumed",
+	.goes_on = "the resume goes on; 'cudaw pause' takes it back",
+	.given_up = "jobs stay paused of which not all processes had their memory",
 };
 
 static const struct verb trim_verb = {
 	.words = {"trim", "trimming", "trimmed"},
 	.silence_ms = TRIM_SILENCE_MS,
 	.mute = true,
+	.goes_on = "the trim goes on",
 };
 
 struct control {
@@ -136,8 +143,27 @@ static int first_line(struct job *job, const char *key, char *value)
 	return err ? err : coordinate_is_over(job);
 }
 
+static const struct verb *asked; /* of the request under way */
+
+/* Of the jobs that are asked: their request needs this command, or goes on without it. */
+static void expect_interrupt(struct job **jobs, size_t n)
+{
+	const char *goes_on = NULL, *given_up = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (jobs[i]->fd < 0)
+			continue;
+		if (coordinate_is_over(jobs[i]))
+			goes_on = asked->goes_on;
+		else
+			given_up = asked->given_up;
+	}
+	progress_on_interrupt(goes_on, given_up);
+}
+
 static int control_tick(struct job **jobs, size_t n)
 {
+	expect_interrupt(jobs, n);
 	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
 }
 
@@ -174,6 +200,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	/* The figures of an earlier operation are not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
 		*transfer_of(control->verb, jobs[i]) = (struct job_transfer){0};
+	asked = control->verb;
 	progress_begin(control->verb->words.doing);
 	jobs_ask(jobs, n, &request);
 	progress_end();

@@ -103,9 +103,10 @@ static int driver_failed(struct result *o, const struct driver_answer *answer)
 /* Do @work, with the time shown. False: it goes on without us. */
 static bool work_through(struct driver_work *work, struct result *o, bool no_wait)
 {
-	char label[16];
+	char label[16], goes_on[64];
 
 	snprintf(label, sizeof(label), "%d", work->pid);
+	snprintf(goes_on, sizeof(goes_on), "the %s goes on", o->verb->name);
 	if (!driver_child_begin(work))
 		return true;
 	if (no_wait) {
@@ -113,6 +114,7 @@ static bool work_through(struct driver_work *work, struct result *o, bool no_wai
 		return false;
 	}
 	progress_begin(o->verb->doing);
+	progress_on_interrupt(goes_on, NULL);
 	while (!driver_child_await(work, PROGRESS_MS))
 		progress_time(label);
 	progress_end();
@@ -463,6 +465,7 @@ static int await_memory(struct result *o, const struct record *record, const str
 
 	snprintf(label, sizeof(label), "%d", o->pid);
 	progress_begin("waiting for GPU memory for");
+	progress_on_interrupt("the process stays paused", NULL);
 	for (;;) {
 		claimed = claim_take(claim, record->dir, needs, why, sizeof(why));
 		if (claimed || how->no_wait ||

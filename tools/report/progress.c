@@ -17,20 +17,34 @@ static struct {
 	const char *doing;
 	double begin, last; /* clock_ms() */
 	volatile sig_atomic_t shown;
+	const char *volatile said[2]; /* by an interrupt */
 } watch;
 
-/* Let the shell start on a new line. The signal kills us when it is unblocked. */
-static void end_line(int signal)
+static void say(const char *text)
 {
-	if (watch.shown && write(STDERR_FILENO, "\n", 1) == 1)
-		watch.shown = 0;
+	if (write(STDERR_FILENO, text, strlen(text)) < 0)
+		return; /* it cannot be said */
+}
+
+/* Let the shell start on a new line. The signal kills us when it is unblocked. */
+static void on_interrupt(int signal)
+{
+	if (watch.shown)
+		say("\n");
+	watch.shown = 0;
+	for (size_t i = 0; i < 2; i++)
+		if (watch.said[i]) {
+			say("cudaw: interrupted: ");
+			say(watch.said[i]);
+			say("\n");
+		}
 	raise(signal);
 }
 
-/* Ctrl-C ends the progress line, and then the command as usual. */
+/* Ctrl-C ends the progress line, says what goes on, and then ends the command as usual. */
 static void expect_interrupt(void)
 {
-	struct sigaction action = {.sa_handler = end_line, .sa_flags = SA_RESETHAND}, old;
+	struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}, old;
 
 	if (!sigaction(SIGINT, NULL, &old) && old.sa_handler == SIG_DFL)
 		sigaction(SIGINT, &action, NULL);
@@ -42,6 +56,12 @@ void progress_begin(const char *doing)
 	watch.begin = clock_ms();
 	watch.shown = false;
 	expect_interrupt();
+}
+
+void progress_on_interrupt(const char *first, const char *second)
+{
+	watch.said[0] = first;
+	watch.said[1] = second;
 }
 
 static void describe_bytes(char *buf, size_t size, uint64_t done, uint64_t total, double rate)
@@ -128,6 +148,7 @@ void progress_time(const char *what)
 
 void progress_end(void)
 {
+	progress_on_interrupt(NULL, NULL);
 	if (watch.shown)
 		fputs("\r\033[K", stderr);
 }

@@ -13,6 +13,12 @@
 /* Begin to watch; @doing is the first word of the line ("pausing"). */
 void progress_begin(const char *doing);
 
+/*
+ * What an interrupt (SIGINT) says, each on a line, before it ends this command: what becomes of the work. NULL: nothing.
+ * The texts are the caller's, and valid until progress_end().
+ */
+void progress_on_interrupt(const char *first, const char *second);
+
 /* @done of @total bytes of the work on @what, at the mean rate since progress_begin(). */
 void progress_bytes(const char *what, uint64_t done, uint64_t total);
 
@@ -29,7 +35,7 @@ void progress_phase(const char *who, const char *phase, uint64_t done, uint64_t 
 /* In its place: some words. */
 void progress_text(const char *who, const char *text);
 
-/* Wipe the line. */
+/* Wipe the line, and let an interrupt say nothing. */
 void progress_end(void);
 
 #endif
