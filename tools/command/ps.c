@@ -2,8 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
-#include "tools/job/jobs.h"
-#include "tools/process/driver_child.h"
+#include "tools/command/listed.h"
 #include "tools/command/output.h"
 #include "tools/command/ps_table.h"
 #include "tools/job/select.h"
@@ -56,8 +55,8 @@ const char help_ps[] =
 	"Exit codes: 0 done; 1 the runtime directory cannot be used; 2 wrong usage, or a PID that\n"
 	"means several jobs; 3 no such job; 4 the process is another user's.\n";
 
-#define DRIVER_MS 3000 /* for the driver's answers about other processes */
-#define WATCH_S   2    /* between two tables */
+#define WATCH_S   2  /* between two tables */
+#define WORD_SIZE 16 /* of an ID or a PID */
 
 /* Nobody knows how much memory a process has that does not run under cudaw. */
 static json_t *amount(const struct job *job, uint64_t bytes)
@@ -125,87 +124,6 @@ static int print_json(struct job **jobs, size_t n)
 	return ret;
 }
 
-/* A row for a process that does not run under cudaw, and that the driver has paused. */
-static void describe_listed(struct job *job, const struct driver_listed *found)
-{
-	static const struct {
-		const char *state, *reason;
-	} texts[] = {
-		[DRIVER_LOCKED] = {"locked", "locked by the driver, as for a checkpoint; 'cudaw "
-					     "resume PID' unlocks it"},
-		[DRIVER_CHECKPOINTED] = {"paused", "paused by the driver's own checkpoint; 'cudaw "
-						   "resume PID' restores it"},
-		[DRIVER_FAILED] = {"failed", "the driver cannot bring it back"},
-	};
-
-	*job = (struct job){.pid = found->process.pid,
-			    .own_pid = found->process.own_pid,
-			    .seen = true,
-			    .uid = found->process.uid,
-			    .process = found->process,
-			    .described = true,
-			    .by_driver = true};
-	snprintf(job->status.state, sizeof(job->status.state), "%s", texts[found->state].state);
-	snprintf(job->status.reason, sizeof(job->status.reason), "%s", texts[found->state].reason);
-	strcpy(job->status.command, found->command);
-}
-
-/* What is listed. */
-struct rows {
-	struct job_list list;
-	struct job *others; /* that the driver has paused */
-	struct job **jobs;  /* of both */
-	size_t n;
-};
-
-static void rows_free(struct rows *rows)
-{
-	free(rows->jobs);
-	free(rows->others);
-	jobs_free(&rows->list);
-}
-
-static void ask_driver(struct driver_answer *answer)
-{
-	if (!driver_child_list(DRIVER_MS, answer))
-		complain("the driver does not answer: processes that it has paused may be missing");
-	if (answer->slow)
-		complain("processes that the driver has paused may be missing: looking into "
-			 "process %d takes too long",
-			 answer->slow);
-}
-
-/* Returns an exit code. */
-static int rows_find(struct rows *rows)
-{
-	struct job_list *list = &rows->list;
-	struct driver_answer answer;
-	int code = jobs_find(list);
-
-	if (code)
-		return code;
-	ask_driver(&answer);
-	rows->jobs = calloc(list->n + list->nstarting + answer.nlisted + 1, sizeof(*rows->jobs));
-	rows->others = calloc(answer.nlisted + 1, sizeof(*rows->others));
-	if (!rows->jobs || !rows->others) {
-		complain("out of memory");
-		return EXIT_FAILED;
-	}
-	for (size_t i = 0; i < list->n; i++)
-		rows->jobs[i] = &list->jobs[i];
-	jobs_describe(rows->jobs, list->n);
-	for (size_t i = 0; i < list->n; i++)
-		if (!job_is_gone(&list->jobs[i]))
-			rows->jobs[rows->n++] = &list->jobs[i];
-	for (size_t i = 0; i < list->nstarting; i++)
-		rows->jobs[rows->n++] = &list->starting[i];
-	for (int i = 0; i < answer.nlisted; i++) {
-		describe_listed(&rows->others[i], &answer.listed[i]);
-		rows->jobs[rows->n++] = &rows->others[i];
-	}
-	return EXIT_DONE;
-}
-
 static bool is_called(const struct job *job, const char *word)
 {
 	const struct job_status *st = &job->status;
@@ -215,7 +133,7 @@ static bool is_called(const struct job *job, const char *word)
 }
 
 /* Keep the rows that @words mean. Several jobs of one name are all listed. Returns an exit code. */
-static int rows_narrow(struct rows *rows, char **words, int nwords)
+static int narrow(struct listed *listed, char **words, int nwords)
 {
 	size_t kept = 0;
 	int code = EXIT_DONE, why;
@@ -223,40 +141,40 @@ static int rows_narrow(struct rows *rows, char **words, int nwords)
 	for (int w = 0; w < nwords; w++) {
 		bool found = false;
 
-		for (size_t i = 0; i < rows->n; i++)
-			if (is_called(rows->jobs[i], words[w]))
-				rows->jobs[i]->selected = found = true;
-		if (found || select_related(&rows->list, select_pid_of(words[w])))
+		for (size_t i = 0; i < listed->n; i++)
+			if (is_called(listed->jobs[i], words[w]))
+				listed->jobs[i]->selected = found = true;
+		if (found || select_related(&listed->list, select_pid_of(words[w])))
 			continue;
-		why = select_explain(&rows->list, words[w]);
+		why = select_explain(&listed->list, words[w]);
 		code = code ? code : why;
 	}
-	for (size_t i = 0; i < rows->n && nwords; i++)
-		if (rows->jobs[i]->selected)
-			rows->jobs[kept++] = rows->jobs[i];
-	rows->n = nwords ? kept : rows->n;
+	for (size_t i = 0; i < listed->n && nwords; i++)
+		if (listed->jobs[i]->selected)
+			listed->jobs[kept++] = listed->jobs[i];
+	listed->n = nwords ? kept : listed->n;
 	return code;
 }
 
 /* The word that means all of a job: its ID, or a PID if it has none that we know. */
-static void word_of(const struct job *job, char word[RUNDIR_ID_SIZE])
+static void word_of(const struct job *job, char word[WORD_SIZE])
 {
 	if (job->described && *job->status.id)
-		snprintf(word, RUNDIR_ID_SIZE, "%s", job->status.id);
+		snprintf(word, WORD_SIZE, "%s", job->status.id);
 	else
-		snprintf(word, RUNDIR_ID_SIZE, "%d", job->pid);
+		snprintf(word, WORD_SIZE, "%d", job->pid);
 }
 
-static int print_ids(const struct rows *rows)
+static int print_ids(const struct listed *listed)
 {
-	char word[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+	char word[WORD_SIZE], other[WORD_SIZE];
 
-	for (size_t i = 0; i < rows->n; i++) {
+	for (size_t i = 0; i < listed->n; i++) {
 		bool again = false;
 
-		word_of(rows->jobs[i], word);
+		word_of(listed->jobs[i], word);
 		for (size_t k = 0; k < i && !again; k++) {
-			word_of(rows->jobs[k], other);
+			word_of(listed->jobs[k], other);
 			again = !strcmp(word, other);
 		}
 		if (!again)
@@ -275,23 +193,23 @@ struct ps {
 
 static int list_once(const struct ps *ps)
 {
-	struct rows rows = {0};
-	int code = rows_find(&rows), missing, ret;
+	struct listed listed;
+	int code = listed_find(&listed), missing, ret;
 
 	if (code) {
-		rows_free(&rows);
+		listed_free(&listed);
 		return code;
 	}
-	missing = rows_narrow(&rows, ps->words, ps->nwords);
-	if (ps->watch_ms && terminal_can_rewrite(STDOUT_FILENO))
-		fputs("\033[H\033[2J", stdout);
+	missing = narrow(&listed, ps->words, ps->nwords);
+	if (ps->watch_ms)
+		terminal_page();
 	if (ps->json)
-		ret = print_json(rows.jobs, rows.n);
+		ret = print_json(listed.jobs, listed.n);
 	else if (ps->quiet)
-		ret = print_ids(&rows);
+		ret = print_ids(&listed);
 	else
-		ret = ps_table_print(&ps->table, rows.jobs, rows.n);
-	rows_free(&rows);
+		ret = ps_table_print(&ps->table, listed.jobs, listed.n);
+	listed_free(&listed);
 	return missing ? missing : ret;
 }
 
@@ -302,8 +220,6 @@ static int list(const struct ps *ps)
 
 	while (ps->watch_ms && !code && !fflush(stdout)) {
 		usleep(ps->watch_ms * 1000);
-		if (!terminal_can_rewrite(STDOUT_FILENO))
-			putchar('\n');
 		code = list_once(ps);
 	}
 	return code;

@@ -2,19 +2,16 @@
 /* cudaw turns: who takes turns on which GPU, as the daemon says. */
 #include "tools/command/tools.h"
 
-#include "common/nvml.h"
 #include "common/text.h"
 #include "tools/command/output.h"
 #include "tools/command/table.h"
+#include "tools/command/turns_list.h"
 #include "tools/command/turns_orders.h"
 #include "tools/process/cudawd.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char help_turns[] =
@@ -53,128 +50,6 @@ const char help_turns[] =
 	"Exit codes: 0 done; 1 no cudawd answers; 2 wrong usage; 4 not permitted; 5 no answer in\n"
 	"time; 6 NVML does not know the GPU.\n";
 
-#define GPUS_MAX 64
-
-struct turns_gpu {
-	char uuid[NVML_UUID_SIZE];
-	uint64_t total, used, others, capacity;
-	char state[16];
-};
-
-struct turns_need {
-	char uuid[NVML_UUID_SIZE];
-	uint64_t mapped, total;
-};
-
-struct turns_member {
-	uint32_t number, waits_for;
-	int pid;
-	uid_t uid;
-	char state[16], id[16], name[65], class[16], command[201];
-	int weight;
-	struct turns_need needs[GPUS_MAX];
-	int nneeds;
-	struct turns_unfit {
-		char uuid[NVML_UUID_SIZE];
-		uint64_t needs, there;
-	} unfit; /* needs 0: it fits */
-	double wait_ms, left_ms;
-	unsigned int turns;
-};
-
-struct turns_list {
-	int pid;
-	char version[32];
-	struct turns_gpu gpus[GPUS_MAX];
-	int ngpus;
-	struct turns_member *members;
-	int nmembers;
-};
-
-static void add_gpu(struct turns_list *list, const char *text)
-{
-	struct turns_gpu gpu = {.state = "open"};
-
-	if (list->ngpus < GPUS_MAX &&
-	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %15s", gpu.uuid,
-		   &gpu.total, &gpu.used, &gpu.others, &gpu.capacity, gpu.state) >= 5)
-		list->gpus[list->ngpus++] = gpu;
-}
-
-static int add_member(struct turns_list *list, const char *text)
-{
-	struct turns_member member = {0}, *grown;
-
-	if (sscanf(text, "%" SCNu32 " %d %u %15s", &member.number, &member.pid, &member.uid,
-		   member.state) != 4)
-		return -EPROTO;
-	grown = reallocarray(list->members, list->nmembers + 1, sizeof(member));
-	if (!grown)
-		return -ENOMEM;
-	list->members = grown;
-	grown[list->nmembers++] = member;
-	return 0;
-}
-
-static void add_need(struct turns_member *member, const char *text)
-{
-	struct turns_need need;
-
-	if (member->nneeds < GPUS_MAX &&
-	    sscanf(text, "%40s %" SCNu64 " %" SCNu64, need.uuid, &need.mapped, &need.total) == 3)
-		member->needs[member->nneeds++] = need;
-}
-
-static void describe(struct turns_member *member, const char *key, const char *value)
-{
-	if (!strcmp(key, "id"))
-		format_copy(member->id, sizeof(member->id), value);
-	else if (!strcmp(key, "name"))
-		format_copy(member->name, sizeof(member->name), value);
-	else if (!strcmp(key, "command"))
-		format_copy(member->command, sizeof(member->command), value);
-	else if (!strcmp(key, "class"))
-		format_copy(member->class, sizeof(member->class), value);
-	else if (!strcmp(key, "weight"))
-		member->weight = atoi(value);
-	else if (!strcmp(key, "need"))
-		add_need(member, value);
-	else if (!strcmp(key, "unfit"))
-		sscanf(value, "%40s %" SCNu64 " %" SCNu64, member->unfit.uuid, &member->unfit.needs,
-		       &member->unfit.there);
-	else if (!strcmp(key, "turn"))
-		sscanf(value, "%lf %lf %u %" SCNu32, &member->wait_ms, &member->left_ms,
-		       &member->turns, &member->waits_for);
-}
-
-static int take_line(void *arg, char *line)
-{
-	struct turns_list *list = arg;
-	char *value = strchr(line, ' ');
-
-	if (!value)
-		return 0;
-	*value++ = '\0';
-	if (!strcmp(line, "member"))
-		return add_member(list, value);
-	if (!strcmp(line, "daemon"))
-		sscanf(value, "%d %31s", &list->pid, list->version);
-	else if (!strcmp(line, "gpu"))
-		add_gpu(list, value);
-	else if (list->nmembers)
-		describe(&list->members[list->nmembers - 1], line, value);
-	return 0;
-}
-
-static const struct turns_member *awaited(const struct turns_list *list,
-					  const struct turns_member *member)
-{
-	for (int i = 0; i < list->nmembers; i++)
-		if (list->members[i].number == member->waits_for)
-			return &list->members[i];
-	return NULL;
-}
-
 static uint64_t sum_of(const struct turns_member *member, bool total)
 {
 	uint64_t sum = 0;
@@ -207,7 +82,7 @@ enum {
 static void fill_row(char (*cell)[TABLE_CELL], const struct turns_list *list,
 		     const struct turns_member *m)
 {
-	const struct turns_member *other = awaited(list, m);
+	const struct turns_member *other = awaited_by(list, m);
 
 	if (m->id[0])
 		snprintf(cell[ID], TABLE_CELL, "%s", m->id);
@@ -288,7 +163,7 @@ static json_t *unfit_json(const struct turns_unfit *unfit)
 
 static json_t *member_json(const struct turns_list *list, const struct turns_member *m)
 {
-	const struct turns_member *other = awaited(list, m);
+	const struct turns_member *other = awaited_by(list, m);
 	json_t *needs = json_array();
 	char user[TABLE_CELL];
 
@@ -354,8 +229,8 @@ int cmd_turns(int argc, char **argv)
 		return code;
 	if (optind < argc)
 		return cmd_turns_order(argc, argv, json);
-	err = cudawd_ask("list", CUDAWD_MS, take_line, &list, where);
+	err = ask_for_turns(&list, where);
 	code = err ? cudawd_explain(err, where) : print_all(&list, json);
-	free(list.members);
+	free_turns(&list);
 	return code;
 }

@@ -2,6 +2,7 @@
 #include "tools/report/terminal.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,24 @@ int terminal_width(int fd)
 	if (given > 0 && given <= INT_MAX)
 		return (int)given;
 	return ioctl(fd, TIOCGWINSZ, &win) == 0 && win.ws_col ? win.ws_col : 80;
+}
+
+int terminal_height(int fd)
+{
+	struct winsize win = {0};
+
+	return isatty(fd) && ioctl(fd, TIOCGWINSZ, &win) == 0 ? win.ws_row : 0;
+}
+
+void terminal_page(void)
+{
+	static bool later;
+
+	if (terminal_can_rewrite(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
+	else if (later)
+		putchar('\n');
+	later = true;
 }
 
 bool terminal_can_rewrite(int fd)

@@ -10,6 +10,15 @@
  */
 int terminal_width(int fd);
 
+/* Lines of the terminal @fd; 0: it is not a terminal, or does not know. */
+int terminal_height(int fd);
+
+/*
+ * Begin what replaces all that was printed before on stdout: on a terminal the screen is cleared, elsewhere an empty line
+ * parts it from what came before, except the first time.
+ */
+void terminal_page(void);
+
 /* Whether @fd is a terminal on which what is shown can be written over. */
 bool terminal_can_rewrite(int fd);
 
