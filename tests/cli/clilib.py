@@ -46,12 +46,11 @@ def cudaw(*args, env=None, command=CUDAW, user=None):
     return Result(done)
 
 
-def on_terminal(*args, columns=80, **env):
-    """Run the command with stdout on a terminal of so many columns; its exit code, and the lines that it prints."""
+def on_terminal(*args, columns=80, rows=24, **env):
+    """Run the command with stdout on a terminal of this size; its exit code, and the lines that it prints."""
     master, slave = open_terminal()
-    subprocess.run(["stty", "cols", str(columns)], stdin=slave, check=True)
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    process = ends_with_us(subprocess.Popen([CUDAW, *args], env={**environment, **env}, stdout=slave))
+    subprocess.run(["stty", "cols", str(columns), "rows", str(rows)], stdin=slave, check=True)
+    process = ends_with_us(subprocess.Popen([CUDAW, *args], env={**os.environ, "TERM": "xterm", **env}, stdout=slave))
     os.close(slave)
     shown, part = b"", True
     while part:
@@ -264,7 +263,8 @@ def needs_to_be_alone(root=False):
 
 
 def main():
-    """Run every function test_* of the calling script, in order, without settings of cudaw's."""
+    """Run every function test_* of the calling script, in order, without settings of cudaw's and the terminal's."""
+    os.environ.pop("COLUMNS", None)
     for key in [key for key in os.environ if key.startswith("CUDAW_") and key != "CUDAW_TEST_ALONE"]:
         del os.environ[key]
     harness.main()

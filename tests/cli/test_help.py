@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "snapshot", "restore",
+COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "snapshot", "restore",
             "inspect", "verify", "version"]
 
 
@@ -109,7 +109,7 @@ def test_a_slip_is_noticed():
     for word, hint in [("unpause", "did you mean 'resume'?"), ("start", "did you mean 'run'?"),
                        ("list", "did you mean 'ps'?"), ("status", "did you mean 'ps'?"),
                        ("suspend", "did you mean 'pause'?"), ("dump", "did you mean 'snapshot'?"),
-                       ("top", "did you mean 'ps --watch'?"), ("stop", "'pause' holds a job; kill(1) ends it"),
+                       ("stop", "'pause' holds a job; kill(1) ends it"),
                        ("kill", "kill(1) ends a job"), ("logs", "a job writes where its program does")]:
         result = cudaw(word)
         equal((result.code, result.out), (2, ""))
@@ -130,6 +130,10 @@ def test_usage_errors():
         (["ps", "-w", "-o", "id"], "expected one of --json"),
         (["ps", "--frob"], "cudaw ps: unrecognized option '--frob'"),
         (["doctor", "extra"], "takes no argument"),
+        (["top", "extra"], "takes no argument: 'extra'"),
+        (["top", "--times", "0"], "--times 0: expected a number of tables"),
+        (["top", "-n", "2x"], "--times 2x: expected a number of tables"),
+        (["top", "-d", "soon"], "--delay soon: expected a number of seconds"),
         (["run"], "expected a program to run"),
         (["run", "--name", "x"], "expected a program to run"),
         (["run", "--name", "a b", "true"], "--name 'a b': expected 1 to 64 letters"),

@@ -87,6 +87,9 @@ def a_turn():
     told(first, rf"{behind}; 'cudaw ps' shows more")
     equal(members()[first.pid]["state"], "waits", "its state in cudaw turns")
     says(first, "turn", range(MIB, 2 * SIZE_MIB * MIB), behind)
+    rows = {line.split()[0]: re.split(r"  +", line) for line in cudaw_ok("top", "-n", 1).splitlines()[2:]}
+    check(re.fullmatch(rf"second, ({LASTED})", rows["first"][8]), f"cudaw top says {rows}")
+    check(re.fullmatch(r"\d+(\.\d)? s", rows["second"][7]), f"cudaw top says {rows}")
     second.wait_steps(1)    # one that a signal ends while it allocates fails
     check("every word right" in second.finish(), "the other job did not verify its memory")
     told(first, rf"{behind}; 'cudaw ps' shows more", rf"goes on, after ({LASTED})")

@@ -439,7 +439,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 				complain("trim takes no --timeout");
 				return usage_error(verb->words.name);
 			}
-			if (!timeout_given(optarg, &control.timeout_ms))
+			if (!seconds_given("--timeout", optarg, &control.timeout_ms))
 				return usage_error(verb->words.name);
 			break;
 		case 'r':

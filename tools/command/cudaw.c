@@ -24,6 +24,7 @@ static const struct command {
 } commands[] = {
 	{"run", cmd_run, help_run, "start a program whose GPU memory can be taken away"},
 	{"ps", cmd_ps, help_ps, "list the jobs that run under cudaw"},
+	{"top", cmd_top, help_top, "show the jobs again and again"},
 	{"pause", cmd_pause, help_pause, "move a job's GPU memory to the host, and hold the job"},
 	{"resume", cmd_resume, help_resume, "give a paused job its GPU memory back"},
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
@@ -58,7 +59,7 @@ static const char intro[] =
 static const char outro[] =
 	"\n"
 	"'cudaw COMMAND --help' says more; so does 'man cudaw'. docs/json.md describes the output\n"
-	"of '--json', which every command except 'run' takes.\n"
+	"of '--json', which all commands except 'run' and 'top' take.\n"
 	"\n"
 	"Exit codes:\n"
 	"  0  done\n"
@@ -94,7 +95,6 @@ static const struct {
 	{"list", "did you mean 'ps'?"},
 	{"ls", "did you mean 'ps'?"},
 	{"status", "did you mean 'ps'?"},
-	{"top", "did you mean 'ps --watch'?"},
 	{"dump", "did you mean 'snapshot'?"},
 	{"checkpoint", "did you mean 'snapshot'?"},
 	{"stop", "'pause' holds a job; kill(1) ends it, and 'ps' has its PID"},

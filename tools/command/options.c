@@ -52,7 +52,7 @@ bool names_given(int argc, char **argv, const char *what, bool one)
 	return true;
 }
 
-bool timeout_given(const char *text, long *ms)
+bool seconds_given(const char *option, const char *text, long *ms)
 {
 	char *end;
 	double seconds = strtod(text, &end);
@@ -61,6 +61,6 @@ bool timeout_given(const char *text, long *ms)
 		*ms = seconds * 1000 + 0.5;
 		return true;
 	}
-	complain("--timeout %s: expected a number of seconds from 0.001 to 1000000", text);
+	complain("%s %s: expected a number of seconds from 0.001 to 1000000", option, text);
 	return false;
 }

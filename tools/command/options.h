@@ -19,7 +19,7 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
  */
 bool names_given(int argc, char **argv, const char *what, bool one);
 
-/* Take the value of --timeout, in seconds. False after a message. */
-bool timeout_given(const char *text, long *ms);
+/* Take the value of @option ("--timeout"), in seconds. False after a message. */
+bool seconds_given(const char *option, const char *text, long *ms);
 
 #endif

@@ -214,7 +214,7 @@ int cmd_snapshot(int argc, char **argv)
 			t.gpu_only = true;
 			break;
 		case 't':
-			if (!timeout_given(optarg, &t.timeout_ms))
+			if (!seconds_given("--timeout", optarg, &t.timeout_ms))
 				return usage_error("snapshot");
 			break;
 		case 'j':

@@ -6,11 +6,11 @@
  * function like main(), in a file of its own beside its help text:
  *
  *	run.c		start a program under cudaw (run_checks.c)
- *	ps.c		list jobs (ps_table.c: the table)
+ *	ps.c, top.c	list jobs, once and again and again (listed.c: all of them, ps_table.c: the table)
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
  *	kernels.c	the kernels in files
- *	turns.c, yield.c, events.c	ask cudawd
+ *	turns.c, yield.c, events.c	ask cudawd (turns_list.c: who takes turns)
  *	turns_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
@@ -45,6 +45,7 @@
 /* argv[0] is "cudaw NAME". Each returns an exit code. */
 int cmd_run(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_trim(int argc, char **argv);
@@ -61,6 +62,7 @@ int cmd_version(int argc, char **argv);
 
 extern const char help_run[];
 extern const char help_ps[];
+extern const char help_top[];
 extern const char help_pause[];
 extern const char help_resume[];
 extern const char help_trim[];
