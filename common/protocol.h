@@ -219,6 +219,36 @@
  * at multiples of 5 s of CLOCK_MONOTONIC, as the other processes of its job do. Each side skips lines with
  * keys that it does not know. Both check the other's user.
  *
+ * A command connects to the daemon as jobs do, and sends one line:
+ *
+ *	list		describe the GPUs and the members
+ *	events		the last events, oldest first
+ *	events follow	the same, and then each one when it comes, until the command disconnects
+ *	give WORD	members whose id, name or PID is WORD give their turn to those who wait
+ *	set KEY=VALUE...	settings (tools/daemon/conf.h), until the daemon ends. If one is wrong, a line
+ *			"note TEXT" says why, and none is taken
+ *	drain UUID	nobody gets a turn on that GPU any more; undrain UUID: they do again
+ *	launch		the program of this process may become a member: the daemon does not end
+ *			before the process does
+ *
+ * set, drain and undrain are for the daemon's user and root. The answer to "list":
+ *
+ *	daemon PID VERSION
+ *	gpu UUID TOTAL USED OTHERS CAPACITY STATE	bytes; TOTAL 0: NVML does not know it;
+ *						STATE: open, drained, or excluded by the settings
+ *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
+ *						the daemon sees it, 0 if it does not; STATE: a word
+ *						of the books (tools/daemon/turns.h)
+ *	id ID, name NAME, command TEXT, class CLASS, weight N
+ *	need UUID MAPPED TOTAL			a GPU; bytes that are there, and that it needs
+ *	turn WAITS LEFT TURNS NUMBER		milliseconds that it waits, and that its turn lasts at
+ *						least, 0: not; how many turns it got; the member
+ *						that it waits for, or 0
+ *
+ * An event is a line "event NUMBER UNIX_MS KIND PID UID ID NAME TEXT"; "-" stands for no NAME.
+ * The names and commands of another user's members are left out, except for root. All answers end
+ * with a line "end".
+ *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *
  * Keys of status.
@@ -258,6 +288,64 @@
 #define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */
 #define PROTOCOL_WORDS   64   /* of a line, the most beside a directory and GPUs */
 #define PROTOCOL_STEP    4096 /* the most calls of one step */
+
+/*
+ * The lines, in a table for each direction: X(ID, word, parts). Of the parts, which common/lines.h parses, each
+ * follows one space, and one in capitals may be missing:
+ *
+ *	n	a number
+ *	w	a word
+ *	u	the UUID of a GPU
+ *	t	text to the end of the line; T: it may be empty, too
+ */
+
+/* From a job to whoever asks it, or has its lease. */
+#define REPORT_MAP(X)                \
+	X(ID, "id", "t")             \
+	X(NAME, "name", "t")         \
+	X(PID, "pid", "n")           \
+	X(COMMAND, "command", "T")   \
+	X(STATE, "state", "t")       \
+	X(PROGRESS, "progress", "t") \
+	X(NOTE, "note", "t")         \
+	X(READY, "ready", "")        \
+	X(HELD, "held", "t")         \
+	X(COMMS, "comms", "t")       \
+	X(FREED, "freed", "n")       \
+	X(MAPPED, "mapped", "n")     \
+	X(FILLED, "filled", "")      \
+	X(END, "end", "t")
+
+/* From a job to the daemon, beside these. */
+#define MEMBER_MAP(X)              \
+	X(TURNS, "turns", "n")     \
+	X(CLASS, "class", "t")     \
+	X(WEIGHT, "weight", "n")   \
+	X(NEED, "need", "unn")     \
+	X(JOINED, "joined", "")    \
+	X(WANT, "want", "")        \
+	X(IDLE, "idle", "n")       \
+	X(BUSY, "busy", "")        \
+	X(GROW, "grow", "nun")     \
+	X(PINNED, "pinned", "nun") \
+	X(ENDS, "ends", "")        \
+	X(PING, "ping", "")
+
+/* From a command to the daemon. */
+#define COMMAND_MAP(X)           \
+	X(LAUNCH, "launch", "")  \
+	X(LIST, "list", "")      \
+	X(EVENTS, "events", "T") \
+	X(GIVE, "give", "t")     \
+	X(SET, "set", "t")       \
+	X(DRAIN, "drain", "u")   \
+	X(UNDRAIN, "undrain", "u")
+
+#define MEMBER_ENUM(id, word, parts)  MEMBER_##id,
+#define COMMAND_ENUM(id, word, parts) COMMAND_##id,
+enum to_daemon {
+	REPORT_MAP(MEMBER_ENUM) MEMBER_MAP(MEMBER_ENUM) COMMAND_MAP(COMMAND_ENUM) TO_DAEMON
+};
 
 /* States of a process, as status reports them. */
 #define STATE_MAP(X)                                              \

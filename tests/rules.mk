@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What builds and runs the tests and the benches; included by the Makefile.
 
-FUZZ_TARGETS := container cubin elf ptx name snapshot ticket turns conf
+FUZZ_TARGETS := container cubin elf ptx name snapshot ticket lines conf
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
@@ -91,7 +91,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
-$(O)/tests/fuzz/replay_turns: $(OBJ)/tools/daemon/lines.o
+$(O)/tests/fuzz/replay_lines: $(COMMON)
 $(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
@@ -126,7 +126,7 @@ $(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
-$(O)/tests/fuzz/fuzz_turns: tools/daemon/lines.c common/nvml.c
+$(O)/tests/fuzz/fuzz_lines: $(wildcard common/*.c)
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o

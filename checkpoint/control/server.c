@@ -19,16 +19,15 @@
 #define LOG_PREFIX "server: "
 #include "common/log.h"
 
-#define SILENT_MS      1000 /* for a client to send its request when others need its slot */
-#define LINE_MAX_BYTES (PROTOCOL_LINE - 1) /* as refuse_line() says */
-#define SHORT_MS       500 /* that a shortage of descriptors may last before a client hears of it */
-#define LISTEN_TRIES   1000
-#define LOOK_MS        100  /* while clients cannot be let in */
-#define RETRY_MS       1000 /* until a missing socket is tried again */
-#define NAME_MS        1000 /* between two looks whether the socket has its name */
-#define ALL_WAIT       END_BUSY " all connections to this job wait for an answer; try again later"
-#define NO_ROOM        END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
-#define TOO_LATE       END_BUSY " no request came, and others need the connection"
+#define SILENT_MS    1000 /* for a client to send its request when others need its slot */
+#define SHORT_MS     500  /* that a shortage of descriptors may last before a client hears of it */
+#define LISTEN_TRIES 1000
+#define LOOK_MS      100  /* while clients cannot be let in */
+#define RETRY_MS     1000 /* until a missing socket is tried again */
+#define NAME_MS      1000 /* between two looks whether the socket has its name */
+#define ALL_WAIT     END_BUSY " all connections to this job wait for an answer; try again later"
+#define NO_ROOM      END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
+#define TOO_LATE     END_BUSY " no request came, and others need the connection"
 
 static struct rundir_home home;
 static struct ownfd listener = OWNFD_NONE;
@@ -352,40 +351,6 @@ static bool accept_client(void)
 	return true;
 }
 
-/* Read into @c's line, and take the descriptor that may come with it. */
-static ssize_t receive(struct client *c)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = {c->line + c->len, LINE_MAX_BYTES - c->len};
-	/* CMSG_SPACE() has room for two descriptors, and nobody would close the second. */
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = CMSG_LEN(sizeof(int))};
-	ssize_t n = recvmsg(ownfd_get(&c->own), &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
-	int fd;
-
-	c->token_lost |= n >= 0 && msg.msg_flags & MSG_CTRUNC;
-	if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS ||
-	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
-		return n;
-	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
-	ownfd_close(&c->token);
-	ownfd_set(&c->token, fd);
-	return n;
-}
-
-static void refuse_line(struct client *c, const char *why)
-{
-	server_say(c, "end " END_INVALID " %s", why);
-	c->gone = true;
-	c->len = 0;
-}
-
 /* It has sent its request, and has nothing more to say. */
 static bool is_silent(const struct client *c)
 {
@@ -394,23 +359,16 @@ static bool is_silent(const struct client *c)
 
 static void read_client(struct client *c)
 {
-	ssize_t n = receive(c);
+	int token, came = lines_read(&c->lines, ownfd_get(&c->own), &token);
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		c->gone = true;
-		return;
+	if (token >= 0) {
+		ownfd_close(&c->token);
+		ownfd_set(&c->token, token);
 	}
+	c->token_lost |= token == -EMFILE;
+	c->gone |= came < 0;
 	if (is_silent(c))
-		return; /* no further line is expected */
-	if (memchr(c->line + c->len, '\0', n)) {
-		refuse_line(c, "a line contains a NUL byte");
-		return;
-	}
-	c->len += n;
-	if (c->len == LINE_MAX_BYTES && !memchr(c->line, '\n', c->len))
-		refuse_line(c, "the request is longer than 4094 bytes");
+		c->lines = (struct lines){0}; /* no further line is expected */
 }
 
 void server_receive(const struct pollfd *fds, int count)
@@ -441,18 +399,18 @@ struct client *server_next(const struct client *previous)
 
 char *server_line(struct client *c)
 {
-	static char line[PROTOCOL_LINE];
-	char *newline = memchr(c->line, '\n', c->len);
-	size_t size;
+	char *line;
+	int error;
 
-	if (!newline || c->ended || is_silent(c))
+	if (c->ended || is_silent(c))
 		return NULL;
-	size = newline + 1 - c->line;
-	memcpy(line, c->line, size);
-	line[size - 1] = '\0';
-	c->len -= size;
-	memmove(c->line, newline + 1, c->len);
-	if (!c->refusal)
+	error = lines_next(&c->lines, &line);
+	if (error) {
+		server_say(c, "end " END_INVALID " %s", lines_fault(error));
+		c->lines = (struct lines){0};
+		c->gone = true;
+	}
+	if (!line || !c->refusal)
 		return line;
 	server_say(c, "end %s", c->refusal);
 	server_end(c);

@@ -15,8 +15,8 @@
  *
  * Only the control thread calls it, except server_close().
  */
+#include "common/lines.h"
 #include "common/ownfd.h"
-#include "common/protocol.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -48,8 +48,7 @@ struct client {
 	double since_ms;     /* clock_ms() when it connected */
 	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
 	bool token_lost;     /* a descriptor came, and no number was free for it */
-	size_t len;
-	char line[PROTOCOL_LINE];
+	struct lines lines;
 
 	/* The control thread's; zero at first. */
 	enum server_wait waits;
@@ -107,9 +106,8 @@ void server_receive(const struct pollfd *fds, int count);
 struct client *server_next(const struct client *previous);
 
 /*
- * The next whole line of @c, without its newline, valid until the next call; NULL: none. After a
- * request there is no further line until it is answered, unless the client holds the job or has its
- * lease.
+ * The next whole line of @c, as lines_next() has it; NULL: none. After a request there is no further
+ * line until it is answered, unless the client holds the job or has its lease.
  */
 char *server_line(struct client *c);
 

@@ -142,7 +142,7 @@ def lines_that_are_none():
     job = counter(16)
     for request in (b"sta\0tus\n", b"\0\n", b"pause\0", b"done /tmp\0x\n"):
         equal(end_of(connected(job, request)), "end invalid a line contains a NUL byte", request)
-    equal(end_of(connected(job, b"x" * 4095)), "end invalid the request is longer than 4094 bytes",
+    equal(end_of(connected(job, b"x" * 4096)), "end invalid a line is longer than 4096 bytes",
           "the answer to a long line")
     equal(job.state(), "running", "the state")
     finish(job)

@@ -137,17 +137,17 @@ static const char *obey(struct connection *connection, const struct line *line)
 
 	if (!may_see(connection, geteuid()))
 		return "end " END_DENIED " this is for the daemon's user and root";
-	if (line->word == LINE_SET && rules_set(connection, line->text, why)) {
+	if (line->id == COMMAND_SET && rules_set(connection, line->text, why)) {
 		connection_say(connection, "note %s", why);
 		return "end " END_INVALID " nothing was set";
 	}
-	if (line->word != LINE_SET && gpus_drain(line->uuid, line->word == LINE_DRAIN)) {
+	if (line->id != COMMAND_SET && gpus_drain(line->word[0], line->id == COMMAND_DRAIN)) {
 		connection_say(connection, "note the daemon has as many GPUs as it can");
 		return "end " END_INVALID " nothing was drained";
 	}
-	if (line->word != LINE_SET)
-		rules_note(connection, line->word == LINE_DRAIN ? "drained" : "undrained",
-			   line->uuid);
+	if (line->id != COMMAND_SET)
+		rules_note(connection, line->id == COMMAND_DRAIN ? "drained" : "undrained",
+			   line->word[0]);
 	return "end " END_OK;
 }
 
@@ -155,26 +155,26 @@ bool commands_take(struct connection *connection, const struct line *line, doubl
 {
 	const char *end = "end " END_OK;
 
-	switch (line->word) {
-	case LINE_LAUNCH:
+	switch (line->id) {
+	case COMMAND_LAUNCH:
 		connection->kind = CONNECTION_LAUNCHED;
 		connection_say(connection, "%s", end);
 		return true;
-	case LINE_LIST:
+	case COMMAND_LIST:
 		list(connection, now);
 		break;
-	case LINE_EVENTS:
+	case COMMAND_EVENTS:
 		if (*line->text && strcmp(line->text, "follow") != 0)
 			return false;
 		connection->follows = *line->text;
 		say_events(connection);
 		break;
-	case LINE_GIVE:
+	case COMMAND_GIVE:
 		end = give(connection, line->text, now);
 		break;
-	case LINE_SET:
-	case LINE_DRAIN:
-	case LINE_UNDRAIN:
+	case COMMAND_SET:
+	case COMMAND_DRAIN:
+	case COMMAND_UNDRAIN:
 		end = obey(connection, line);
 		break;
 	default:

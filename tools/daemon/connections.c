@@ -218,40 +218,29 @@ static void let_in(double now)
 
 static void take_lines(struct connection *connection)
 {
-	char line[PROTOCOL_LINE], *newline;
+	char *line;
+	int error;
 
-	while (!connection->ending && !connection->gone &&
-	       (newline = memchr(connection->line, '\n', connection->len))) {
-		size_t size = newline + 1 - connection->line;
-
-		memcpy(line, connection->line, size);
-		line[size - 1] = '\0';
-		connection->len -= size;
-		memmove(connection->line, newline + 1, connection->len);
-		if (strlen(line) != size - 1)
-			turn_away(connection, END_INVALID, "a line contains a NUL byte");
-		else
-			act.line(connection, line);
+	while (!connection->ending && !connection->gone) {
+		error = lines_next(&connection->lines, &line);
+		if (error)
+			turn_away(connection, END_INVALID, lines_fault(error));
+		if (!line)
+			return;
+		act.line(connection, line);
 	}
-	if (connection->len == sizeof(connection->line))
-		turn_away(connection, END_INVALID, "a line is longer than 4096 bytes");
 }
 
 static void read_lines(struct connection *connection)
 {
-	ssize_t got = recv(connection->fd, connection->line + connection->len,
-			   sizeof(connection->line) - connection->len, MSG_DONTWAIT);
+	int came = lines_read(&connection->lines, connection->fd, NULL);
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (got > 0) {
-		connection->len += got;
+	if (came > 0)
 		take_lines(connection);
-	} else if (connection->kind == CONNECTION_LAUNCHED && connection->pidfd >= 0) {
+	else if (came < 0 && connection->kind == CONNECTION_LAUNCHED && connection->pidfd >= 0)
 		close_fd(&connection->fd);
-	} else {
-		connection->gone = true;
-	}
+	else
+		connection->gone |= came < 0;
 }
 
 int connections_poll(struct pollfd fds[CONNECTIONS_POLL])

@@ -12,7 +12,7 @@
  * CONNECTIONS_KEPT places are for the daemon's user and root: others are turned away, for which they have
  * such a place for a moment.
  */
-#include "common/protocol.h"
+#include "common/lines.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -46,8 +46,7 @@ struct connection {
 	uid_t uid;
 	pid_t pid; /* 0: in a namespace that we do not see */
 	double since_ms;
-	char line[PROTOCOL_LINE];
-	size_t len;
+	struct lines lines;
 	char *unsent;
 	size_t unsent_len;
 	struct member *member; /* of a CONNECTION_MEMBER, and of one that introduces itself */

@@ -77,9 +77,9 @@ static void take_line(struct connection *connection, char *text)
 {
 	double now = clock_ms();
 	struct line line;
-	bool good = !line_parse(text, &line);
+	bool good = !line_parse(&lines_to_daemon, text, &line);
 
-	if (good && (connection->member || line.word == LINE_TURNS))
+	if (good && (connection->member || line.id == MEMBER_TURNS))
 		good = members_take(connection, &line, now);
 	else if (good)
 		good = commands_take(connection, &line, now);

@@ -183,7 +183,7 @@ static bool begin(struct connection *connection, const struct line *line)
 {
 	struct member *m = members;
 
-	if (line->word != LINE_TURNS)
+	if (line->id != MEMBER_TURNS)
 		return false;
 	if (line->number[0] != PROTOCOL_TURNS) {
 		pr_warn("process %d speaks version %lu, not %d", connection->pid, line->number[0],
@@ -247,7 +247,7 @@ static bool take_state(struct member *m, const char *word, double now)
 
 static bool take_need(struct member *m, const struct line *line, double now)
 {
-	int gpu = gpus_find(line->uuid);
+	int gpu = gpus_find(line->word[0]);
 	struct member_need *n;
 
 	if (!m->connection)
@@ -320,17 +320,18 @@ static void take_progress(struct member *m, const char *text)
 /* A line that comes in the introduction, and later as well. False: it is malformed. */
 static bool take_fact(struct member *m, const struct line *line, double now)
 {
-	switch (line->word) {
-	case LINE_NEED:
+	switch (line->id) {
+	case MEMBER_NEED:
 		return take_need(m, line, now);
-	case LINE_STATE:
+	case MEMBER_STATE:
 		return take_state(m, line->text, now);
-	case LINE_PROGRESS:
+	case MEMBER_PROGRESS:
 		take_progress(m, line->text);
 		return true;
-	case LINE_NOTE:
-	case LINE_READY:
-	case LINE_WORDS:
+	case MEMBER_PID:
+	case MEMBER_NOTE:
+	case MEMBER_READY:
+	case TO_DAEMON:
 		return true;
 	default:
 		return false;
@@ -340,21 +341,21 @@ static bool take_fact(struct member *m, const struct line *line, double now)
 /* A line of the introduction. False: it is malformed. */
 static bool take_introduction(struct member *m, const struct line *line, double now)
 {
-	switch (line->word) {
-	case LINE_ID:
+	switch (line->id) {
+	case MEMBER_ID:
 		take_word(m->job, sizeof(m->job), line->text);
 		return true;
-	case LINE_NAME:
+	case MEMBER_NAME:
 		take_word(m->name, sizeof(m->name), line->text);
 		return true;
-	case LINE_COMMAND:
+	case MEMBER_COMMAND:
 		format_copy(m->command, sizeof(m->command), line->text);
 		return true;
-	case LINE_CLASS:
+	case MEMBER_CLASS:
 		return take_class(m, line->text);
-	case LINE_WEIGHT:
+	case MEMBER_WEIGHT:
 		return take_weight(m, line->number[0]);
-	case LINE_JOINED:
+	case MEMBER_JOINED:
 		join(m, now);
 		return true;
 	default:
@@ -364,19 +365,19 @@ static bool take_introduction(struct member *m, const struct line *line, double 
 
 static void take_grow(struct member *m, const struct line *line, double now)
 {
-	int gpu = gpus_find(line->uuid);
+	int gpu = gpus_find(line->word[0]);
 	char bytes[FORMAT_SIZE];
 
 	if (!m->connection)
 		return; /* its GPU has made way, and it has ended */
-	if (gpu < 0 || !rules_has_turns(line->uuid)) {
+	if (gpu < 0 || !rules_has_turns(line->word[0])) {
 		connection_say(m->connection, "no %lu", line->number[0]);
 		return;
 	}
 	m->need[gpu].told = true; /* it may have no memory there yet */
 	note("grows", m, "an allocation of %s waits", format_bytes(bytes, line->number[1]));
 	parties_grow(parties, m->id, line->number[0], gpu, line->number[1], now);
-	if (line->word == LINE_PINNED)
+	if (line->id == MEMBER_PINNED)
 		parties_pinned(parties, m->id, line->number[0], now);
 	gpus_sample(FRESH_MS, now);
 }
@@ -461,42 +462,42 @@ static void set_mapped(struct member *m, size_t bytes)
 
 static bool take_report(struct member *m, const struct line *line, double now)
 {
-	switch (line->word) {
-	case LINE_WANT:
+	switch (line->id) {
+	case MEMBER_WANT:
 		parties_want(parties, m->id, now);
 		return true;
-	case LINE_IDLE:
-	case LINE_BUSY:
-		parties_idle(parties, m->id, line->word == LINE_IDLE, now);
+	case MEMBER_IDLE:
+	case MEMBER_BUSY:
+		parties_idle(parties, m->id, line->id == MEMBER_IDLE, now);
 		return true;
-	case LINE_GROW:
-	case LINE_PINNED:
+	case MEMBER_GROW:
+	case MEMBER_PINNED:
 		take_grow(m, line, now);
 		return true;
-	case LINE_ENDS:
+	case MEMBER_ENDS:
 		note("ends", m, "a signal ends it: it gets its turn before others");
 		parties_ends(parties, m->id, now);
 		return true;
-	case LINE_PING:
+	case MEMBER_PING:
 		connection_say(m->connection, "pong");
 		return true;
-	case LINE_FREED:
+	case MEMBER_FREED:
 		m->freed = line->number[0];
 		parties_freed(parties, m->id, line->number[0], now);
 		return true;
-	case LINE_MAPPED:
+	case MEMBER_MAPPED:
 		set_mapped(m, line->number[0]);
 		parties_mapped(parties, m->id, line->number[0], now);
 		return true;
-	case LINE_FILLED:
+	case MEMBER_FILLED:
 		m->filled = true;
 		return true;
-	case LINE_END:
+	case MEMBER_END:
 		take_end(m, line->text, now);
 		return true;
-	case LINE_HELD:
+	case MEMBER_HELD:
 		return take_held(m, line->text, now);
-	case LINE_COMMS:
+	case MEMBER_COMMS:
 		return !parties_comms(parties, m->id, line->text, now);
 	default:
 		return take_fact(m, line, now);
@@ -514,10 +515,10 @@ bool members_take(struct connection *connection, const struct line *line, double
 		return true;
 	}
 	/* A ping asks, and answers nothing. */
-	if (line->word != LINE_PING && now > m->heard_ms)
+	if (line->id != MEMBER_PING && now > m->heard_ms)
 		m->heard_ms = now;
 	/* A fill that waits for memory sends progress lines, too. */
-	if (line->word != LINE_PING && line->word != LINE_PROGRESS && now > m->moved_ms)
+	if (line->id != MEMBER_PING && line->id != MEMBER_PROGRESS && now > m->moved_ms)
 		m->moved_ms = now;
 	return (m->id ? take_report : take_introduction)(m, line, now);
 }

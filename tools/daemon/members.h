@@ -10,7 +10,6 @@
 #include "common/gpu.h"
 #include "common/protocol.h"
 #include "common/rundir.h"
-#include "tools/daemon/lines.h"
 #include "tools/daemon/connections.h"
 #include "tools/daemon/turns.h"
 

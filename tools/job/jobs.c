@@ -137,7 +137,7 @@ static void begin(struct job *job)
 	job->fd = -1;
 	job->queued = true;
 	job->error = 0;
-	job->len = 0;
+	job->lines = (struct lines){0};
 	job->end[0] = job->message[0] = job->note[0] = '\0';
 	job->progress = (struct job_progress){0};
 	job->heard = -1;
@@ -178,29 +178,18 @@ static void take_line(struct job *job, char *line, const struct job_request *req
 /* Read the available bytes after @listened milliseconds, and take the complete lines. */
 static void hear(struct job *job, const struct job_request *request, int64_t listened)
 {
-	ssize_t got = recv(job->fd, job->line + job->len, sizeof(job->line) - job->len, 0);
-	char *start = job->line, *newline;
+	int came = lines_read(&job->lines, job->fd, NULL), error = 0;
+	char *line = NULL;
 
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (got <= 0) {
+	if (came < 0) {
 		hang_up(job, -ECONNRESET);
 		return;
 	}
-	if (request->silence)
+	if (came && request->silence)
 		job->heard = listened;
-	job->len += got;
-	while (job->fd >= 0 && (newline = memchr(start, '\n', job->line + job->len - start))) {
-		*newline = '\0';
-		if (memchr(start, '\0', newline - start))
-			hang_up(job, -EBADMSG);
-		else
-			take_line(job, start, request);
-		start = newline + 1;
-	}
-	job->len -= start - job->line;
-	memmove(job->line, start, job->len);
-	if (job->fd >= 0 && job->len == sizeof(job->line))
+	while (job->fd >= 0 && !(error = lines_next(&job->lines, &line)) && line)
+		take_line(job, line, request);
+	if (error)
 		hang_up(job, -EBADMSG);
 }
 

@@ -17,7 +17,7 @@
  * processes (scan.h). So are those that have not made a CUDA call yet: they do not listen, and
  * nothing can be asked of them.
  */
-#include "common/protocol.h"
+#include "common/lines.h"
 #include "common/rundir.h"
 #include "tools/job/scan.h"
 #include "tools/process/process.h"
@@ -130,8 +130,7 @@ struct job {
 	/* The conversation under way, or the last one. */
 	int fd;      /* -1: none, or over */
 	bool queued; /* it has not begun yet */
-	char line[PROTOCOL_LINE];
-	size_t len;
+	struct lines lines;
 	int64_t heard; /* time of its last line, or of its start, by the clock of jobs_ask() */
 	int error;     /* 0, or a negative errno: no proper end (see job_error_text) */
 	char end[16];  /* code of the "end" line; empty if the line function stopped before */

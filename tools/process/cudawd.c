@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/conf_file.h"
 #include "common/daemon.h"
-#include "common/protocol.h"
+#include "common/lines.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "tools/report/report.h"
@@ -66,34 +66,27 @@ static int end_of(const char *text)
 	return strncmp(text, END_DENIED " ", sizeof(END_DENIED)) ? -EPROTO : -EACCES;
 }
 
-static int hear(int fd, int patience_ms, cudawd_line line, void *arg)
+static int hear(int fd, int patience_ms, cudawd_line take, void *arg)
 {
-	char buf[PROTOCOL_LINE], *newline;
-	size_t len = 0;
-	int ret = 0;
+	struct lines lines = {0};
+	char *line;
+	int ret;
 
 	for (;;) {
-		ssize_t got;
-
-		while ((newline = memchr(buf, '\n', len))) {
-			*newline = '\0';
-			if (!strncmp(buf, "end ", 4))
-				return end_of(buf + 4);
-			ret = line ? line(arg, buf) : 0;
+		while (!(ret = lines_next(&lines, &line)) && line) {
+			if (!strncmp(line, "end ", 4))
+				return end_of(line + 4);
+			ret = take ? take(arg, line) : 0;
 			if (ret)
 				return ret;
-			len -= newline + 1 - buf;
-			memmove(buf, newline + 1, len);
 		}
-		if (len == sizeof(buf))
+		if (ret)
 			return -EPROTO;
 		ret = wait_for(fd, patience_ms);
-		if (ret)
-			return ret;
-		got = recv(fd, buf + len, sizeof(buf) - len, 0);
-		if (got <= 0)
-			return got ? -errno : -ECONNREFUSED;
-		len += got;
+		if (!ret)
+			ret = lines_read(&lines, fd, NULL);
+		if (ret < 0)
+			return ret == -ECONNRESET ? -ECONNREFUSED : ret;
 	}
 }
 
