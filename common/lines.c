@@ -69,6 +69,17 @@ const char *lines_fault(int error)
 				 : "a line is longer than 4096 bytes";
 }
 
+#define NAME(id, text) text,
+const char *const end_names[] = {"", END_MAP(NAME)};
+const char *const state_names[] = {STATE_MAP(NAME)};
+
+int name_find(const char *const *names, int n, const char *text)
+{
+	while (--n >= 0 && strcmp(names[n], text) != 0)
+		;
+	return n;
+}
+
 struct line_form {
 	const char *word, *parts;
 };
@@ -113,6 +124,7 @@ static const char *take_word(char part, const char *text, struct line *line)
 	char *word = line->word[line->words];
 	size_t len = strcspn(text, " ");
 	CUuuid uuid;
+	int end;
 
 	if (!len || len >= LINE_WORD)
 		return NULL;
@@ -120,6 +132,10 @@ static const char *take_word(char part, const char *text, struct line *line)
 	word[len] = '\0';
 	if (part == 'u' && !nvml_uuid_parse(word, &uuid))
 		return NULL;
+	if (part == 'e') {
+		end = name_find(end_names, ENDS, word);
+		line->end = end < 0 ? END_FAILED : (enum end_code)end;
+	}
 	line->words++;
 	return text + len;
 }

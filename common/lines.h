@@ -30,6 +30,12 @@ int lines_read(struct lines *lines, int fd, int *token);
 int lines_next(struct lines *lines, char **line);
 const char *lines_fault(int error);
 
+/* The words of protocol.h for the codes of the last line, and for the states of a process. */
+extern const char *const end_names[ENDS], *const state_names[STATES];
+
+/* The place of @text among @names; -1: it is none of them. */
+int name_find(const char *const *names, int n, const char *text);
+
 /* The lines that one side reads. */
 struct line_table {
 	const struct line_form *forms;
@@ -49,6 +55,7 @@ struct line {
 	int numbers;
 	char word[LINE_WORDS][LINE_WORD]; /* in order, UUIDs as well; "" for one that is missing */
 	int words;
+	enum end_code end;
 	const char *text; /* in the line itself; "": none */
 };
 

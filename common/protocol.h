@@ -296,6 +296,7 @@
  *	n	a number
  *	w	a word
  *	u	the UUID of a GPU
+ *	e	the code of an end
  *	t	text to the end of the line; T: it may be empty, too
  */
 
@@ -314,7 +315,7 @@
 	X(FREED, "freed", "n")       \
 	X(MAPPED, "mapped", "n")     \
 	X(FILLED, "filled", "")      \
-	X(END, "end", "t")
+	X(END, "end", "eT")
 
 /* From a job to the daemon, beside these. */
 #define MEMBER_MAP(X)              \
@@ -357,19 +358,24 @@ enum to_daemon {
 	X(FAILED, "failed")   /* a resume failed; the data is kept, and it can be tried again */
 
 #define STATE_ENUM(name, text) STATE_##name,
-enum job_state { STATE_MAP(STATE_ENUM) };
+enum job_state { STATE_MAP(STATE_ENUM) STATES };
 #undef STATE_ENUM
 
-/* Codes of the last line. */
-#define END_OK          "ok"
-#define END_TIMEOUT     "timeout"     /* kernels did not end, or memory was not free, in time */
-#define END_NOMEM       "nomem"       /* too little host memory; nothing was changed */
-#define END_UNSUPPORTED "unsupported" /* this driver or device cannot do it */
-#define END_BUSY        "busy"        /* another pause or resume is under way */
-#define END_AGAIN       "again"       /* not now, but soon: the request is to be repeated */
-#define END_TURN        "turn"        /* a regain: the job runs when it gets its turn */
-#define END_DENIED      "denied"      /* neither the same user nor root */
-#define END_INVALID     "invalid"     /* not a request */
-#define END_FAILED      "failed"      /* anything else, in MESSAGE */
+/* Codes of the last line. A code of a later version counts as "failed". */
+#define END_MAP(X)                                                                               \
+	X(OK, "ok")                                                                              \
+	X(TIMEOUT, "timeout")         /* kernels did not end, or memory was not free, in time */ \
+	X(NOMEM, "nomem")             /* too little host memory; nothing was changed */          \
+	X(UNSUPPORTED, "unsupported") /* this driver or device cannot do it */                   \
+	X(BUSY, "busy")               /* another pause or resume is under way */                 \
+	X(AGAIN, "again")             /* not now, but soon: the request is to be repeated */     \
+	X(TURN, "turn")               /* a regain: the job runs when it gets its turn */         \
+	X(DENIED, "denied")           /* neither the same user nor root */                       \
+	X(INVALID, "invalid")         /* not a request */                                        \
+	X(FAILED, "failed")           /* anything else, in MESSAGE */
+
+#define END_ENUM(name, text) END_##name,
+enum end_code { END_NONE, END_MAP(END_ENUM) ENDS };
+#undef END_ENUM
 
 #endif

@@ -22,17 +22,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const state_names[] = {
-#define STATE_NAME(name, text) text,
-	STATE_MAP(STATE_NAME)
-#undef STATE_NAME
-};
-
-const char *answers_state_name(enum job_state state)
-{
-	return state_names[state];
-}
-
 void answers_say_name(const struct client *c)
 {
 	char id[RUNDIR_ID_SIZE];
@@ -150,7 +139,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 		server_say(c, "signals %s", unreachable);
 	if (*turn_why_not())
 		server_say(c, "no_turns %s", turn_why_not());
-	server_say(c, "end " END_OK);
+	server_answer(c, END_OK, "");
 }
 
 void answers_progress(const struct engine_progress *progress)
@@ -191,8 +180,9 @@ void answers_turn(void)
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (c->waits != WAITS_RUNNING || !(c->holds || c->follows))
 			continue;
-		server_say(c, "end " END_TURN " the job waits for its turn on the GPU, and runs "
-			      "as soon as it has room");
+		server_answer(
+			c, END_TURN,
+			"the job waits for its turn on the GPU, and runs as soon as it has room");
 		server_end(c);
 	}
 }
@@ -260,11 +250,6 @@ void answers_report(const struct hold_report *report, enum operation op)
 	}
 }
 
-static void say_end(const struct client *c, const struct engine_result *result)
-{
-	server_say(c, "end %s%s%s", result->code, *result->message ? " " : "", result->message);
-}
-
 static const char *already(bool paused)
 {
 	if (!paused)
@@ -279,8 +264,8 @@ static const char *already(bool paused)
 static void answer_change(const struct client *c, bool paused, const struct engine_result *result,
 			  const struct engine_result *last)
 {
-	if (result && strcmp(result->code, END_OK)) {
-		say_end(c, result);
+	if (result && result->code != END_OK) {
+		server_answer(c, result->code, result->message);
 		return;
 	}
 	if (!result && !c->joined) {
@@ -290,7 +275,7 @@ static void answer_change(const struct client *c, bool paused, const struct engi
 			server_say(c, "note %s", last->note);
 		say_last(c, paused ? "pause" : "resume", last);
 	}
-	server_say(c, "end " END_OK);
+	server_answer(c, END_OK, "");
 }
 
 static void answer_done(const struct client *c, const struct engine_result *result,
@@ -301,7 +286,7 @@ static void answer_done(const struct client *c, const struct engine_result *resu
 	if (result || facts->state == STATE_RUNNING)
 		answer_change(c, false, result, facts->resume);
 	else
-		server_say(c, "end " END_OK);
+		server_answer(c, END_OK, "");
 }
 
 /* The answer to a request that does not change the job's state. */
@@ -309,9 +294,9 @@ static void answer_other(const struct client *c, const struct engine_result *res
 {
 	if (*result->note)
 		server_say(c, "note %s", result->note);
-	if (c->waits == WAITS_WRITTEN && !strcmp(result->code, END_OK))
+	if (c->waits == WAITS_WRITTEN && result->code == END_OK)
 		say_last(c, "snapshot", result);
-	say_end(c, result);
+	server_answer(c, result->code, result->message);
 }
 
 void answers_finish(enum server_wait whom, const struct engine_result *result,
@@ -321,7 +306,7 @@ void answers_finish(enum server_wait whom, const struct engine_result *result,
 		if (c->waits != whom)
 			continue;
 		if (whom == WAITS_LEASE) {
-			say_end(c, result);
+			server_answer(c, result->code, result->message);
 			continue;
 		}
 		if (whom == WAITS_PAUSED || whom == WAITS_RUNNING)

@@ -16,7 +16,7 @@ struct hold_report;
 struct answers_facts {
 	enum job_state state;
 	const struct engine_result *pause,
-		*resume;      /* the last results; the code is NULL before the first */
+		*resume;      /* the last results; the code is END_NONE before the first */
 	const char *reason;   /* empty: none */
 	double failed_for_ms; /* it is that of a failure, so long ago; 0: it is not */
 	const char *waits;    /* the word of what the job waits for; NULL: nothing */
@@ -24,10 +24,9 @@ struct answers_facts {
 	double waits_ms; /* for so long */
 };
 
-/* Parts of the status: the job's id, its name and the pid; the command. The word of a state. */
+/* Parts of the status: the job's id, its name and the pid; the command. */
 void answers_say_name(const struct client *c);
 void answers_say_command(const struct client *c);
-const char *answers_state_name(enum job_state state);
 
 /* Send the whole status. */
 void answers_status(const struct client *c, const struct answers_facts *facts);

@@ -20,9 +20,9 @@
 #include <sys/stat.h>
 
 /* Answer @c at once: its request is refused. */
-static void turn_away(struct client *c, const char *end)
+static void turn_away(struct client *c, enum end_code code, const char *message)
 {
-	server_say(c, "end %s", end);
+	server_answer(c, code, message);
 	server_end(c);
 }
 
@@ -36,19 +36,20 @@ static void take_change(struct client *c, const struct request *r)
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
-		turn_away(c, control_is_part(control_operation(job_now()))
-				     ? END_AGAIN " it comes to rest for a turn"
-				     : END_BUSY " another pause is under way");
+		if (control_is_part(control_operation(job_now())))
+			turn_away(c, END_AGAIN, "it comes to rest for a turn");
+		else
+			turn_away(c, END_BUSY, "another pause is under way");
 		return;
 	}
 	if (r->hold && c->token_lost) {
-		turn_away(c, END_FAILED " the program has no free descriptor (RLIMIT_NOFILE)");
+		turn_away(c, END_FAILED, "the program has no free descriptor (RLIMIT_NOFILE)");
 		return;
 	}
 	error = pause || !r->hold ? -EINVAL : joint_take(server_token(c));
 	if (error && error != -EINVAL && error != -ESTALE) {
-		server_say(c, "end " END_FAILED " the other processes cannot be reached: %s",
-			   error_text(-error));
+		server_say(c, "end %s the other processes cannot be reached: %s",
+			   end_names[END_FAILED], error_text(-error));
 		server_end(c);
 		return;
 	}
@@ -81,10 +82,10 @@ static void take_snapshot(struct client *c, const struct request *r)
 
 	/* A process image cannot have connections to others. */
 	if (lease && r->plan.image)
-		turn_away(lease, END_BUSY " a process image of the job is to be made");
+		turn_away(lease, END_BUSY, "a process image of the job is to be made");
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
-		turn_away(c, END_BUSY " another snapshot is under way, or being read back");
+		turn_away(c, END_BUSY, "another snapshot is under way, or being read back");
 	else
 		c->waits = WAITS_WRITTEN;
 }
@@ -109,11 +110,11 @@ static void take_move(struct client *c, const struct request *r)
 	/* A directory that is busy may be the right one. */
 	if (ret) {
 		server_say(c, "end %s %s: %s",
-			   ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID, r->path,
-			   error.text);
+			   end_names[ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID],
+			   r->path, error.text);
 	} else {
 		job_take(&(struct control_event){.kind = EV_MOVED});
-		server_say(c, "end " END_OK);
+		server_answer(c, END_OK, "");
 	}
 	server_end(c);
 }
@@ -129,11 +130,11 @@ static void take_yield(struct client *c, const struct request *r)
 							.bytes = r->bytes}};
 
 	if (!has_lease(c) && find_lease()) {
-		turn_away(c, END_BUSY " another client has the lease");
+		turn_away(c, END_BUSY, "another client has the lease");
 		return;
 	}
 	if (job_now()->lease == LEASE_ASKED || control_operation(job_now()) == OP_YIELD) {
-		server_say(c, "end " END_BUSY " another yield is under way");
+		server_answer(c, END_BUSY, "another yield is under way");
 		return;
 	}
 	c->waits = WAITS_LEASE;
@@ -144,12 +145,12 @@ static void take_yield(struct client *c, const struct request *r)
 static void take_room(struct client *c, const struct request *r)
 {
 	if (!has_lease(c)) {
-		turn_away(c, END_BUSY " no yield has taken the lease");
+		turn_away(c, END_BUSY, "no yield has taken the lease");
 		return;
 	}
 	if (job_now()->lease == LEASE_OURS) {
 		server_say(c, "filled");
-		server_say(c, "end " END_BUSY " the job has all of its memory, or takes it");
+		server_answer(c, END_BUSY, "the job has all of its memory, or takes it");
 		return;
 	}
 	c->holds = r->hold;
@@ -166,7 +167,8 @@ static void take_request(struct client *c, char *line)
 	    request.word != REQUEST_ROOM)
 		expected = "yield or room, by the client that has the lease";
 	if (expected) {
-		server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+		server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected,
+			   line);
 		server_end(c);
 		return;
 	}
@@ -230,7 +232,7 @@ static void take_order(struct client *c, const char *line)
 					 .by_lease = has_lease(c)});
 	if (!expected)
 		return;
-	server_say(c, "end " END_INVALID " expected %s, found %s", expected, line);
+	server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected, line);
 	server_end(c);
 }
 

@@ -102,7 +102,7 @@ static void finish_note(enum server_wait whom, const struct engine_result *resul
 	answers_finish(whom, result, &f);
 }
 
-static void finish_with(enum server_wait whom, const char *code, const char *message)
+static void finish_with(enum server_wait whom, enum end_code code, const char *message)
 {
 	struct engine_result result = {.code = code};
 
@@ -295,11 +295,11 @@ static const char *name_of(enum operation op, bool for_snapshot)
 }
 
 /* Something that failed, and was not just cancelled by the lease. */
-static bool is_failure(enum operation op, const char *code)
+static bool is_failure(enum operation op, enum end_code code)
 {
 	if (control_is_part(op))
-		return strcmp(code, END_OK) && strcmp(code, END_BUSY);
-	return (is_change(op) || op == OP_RELEASE) && strcmp(code, END_OK);
+		return code != END_OK && code != END_BUSY;
+	return (is_change(op) || op == OP_RELEASE) && code != END_OK;
 }
 
 void job_end_operation(void)
@@ -318,16 +318,16 @@ void job_end_operation(void)
 				      .reason = reason};
 
 	if (op == OP_YIELD)
-		bound = !strcmp(result->code, END_UNSUPPORTED);
-	rested = op == OP_PROBE && !strcmp(result->code, END_OK);
+		bound = result->code == END_UNSUPPORTED;
+	rested = op == OP_PROBE && result->code == END_OK;
 	send_moved();
 	if (op == OP_YIELD && engine_is_paused())
 		answers_moved("mapped", operation_mapped());
-	if (op == OP_YIELD && !strcmp(result->code, END_OK))
+	if (op == OP_YIELD && result->code == END_OK)
 		answers_yielded(result);
 	if (!ok) {
 		note_failure(what, result->message,
-			     state.by_signal && !strcmp(result->code, END_UNSUPPORTED));
+			     state.by_signal && result->code == END_UNSUPPORTED);
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		set_reason("", result->note, false);
@@ -339,7 +339,7 @@ void job_end_operation(void)
 	}
 	joint_ended();
 	/* Nobody waits for an answer if a signal asked for the snapshot. */
-	if (writes && ok && strcmp(written->code, END_OK))
+	if (writes && ok && written->code != END_OK)
 		note_failure("snapshot", written->message, false);
 	job_take(&event);
 }

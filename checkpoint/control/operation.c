@@ -9,6 +9,7 @@
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/forks.h"
+#include "common/lines.h"
 #include "common/trace.h"
 #include "vmem/cuda_driver.h"
 
@@ -119,7 +120,7 @@ static void run_traced(void)
 	trace_phase(NULL);
 	trace_stop(&event);
 	if (now.op != OP_TIDY) {
-		trace_text(&event, "result", result->code);
+		trace_text(&event, "result", end_names[result->code]);
 		trace_number(&event, "bytes", result->bytes);
 	}
 	trace_end(&event, names[now.op], 0);

@@ -25,9 +25,16 @@
 #define LOOK_MS      100  /* while clients cannot be let in */
 #define RETRY_MS     1000 /* until a missing socket is tried again */
 #define NAME_MS      1000 /* between two looks whether the socket has its name */
-#define ALL_WAIT     END_BUSY " all connections to this job wait for an answer; try again later"
-#define NO_ROOM      END_FAILED " the program has no free descriptor for an answer (RLIMIT_NOFILE)"
-#define TOO_LATE     END_BUSY " no request came, and others need the connection"
+
+struct refusal {
+	enum end_code code;
+	const char *message;
+};
+
+static const struct refusal full = {
+	END_BUSY, "all connections to this job wait for an answer; try again later"};
+static const struct refusal no_room = {
+	END_FAILED, "the program has no free descriptor for an answer (RLIMIT_NOFILE)"};
 
 static struct rundir_home home;
 static struct ownfd listener = OWNFD_NONE;
@@ -72,6 +79,11 @@ void server_say(const struct client *c, const char *fmt, ...)
 	pr_debug("send: %s", error_text(errno));
 	if (c->adopted)
 		clients[c - clients].gone = true;
+}
+
+void server_answer(const struct client *c, enum end_code code, const char *message)
+{
+	server_say(c, "end %s%s%s", end_names[code], *message ? " " : "", message);
 }
 
 void server_end(struct client *c)
@@ -215,7 +227,7 @@ static struct client *find_silent(void)
 	return found;
 }
 
-static bool all_wait(void)
+static bool is_full(void)
 {
 	for (int i = 0; i < SERVER_SLOTS; i++)
 		if (clients[i].used && !clients[i].waits)
@@ -228,7 +240,7 @@ static bool has_room(void)
 {
 	int n = count_clients();
 
-	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && all_wait()) || find_silent();
+	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && is_full()) || find_silent();
 }
 
 int server_poll_fds(struct pollfd *fds)
@@ -291,14 +303,14 @@ struct client *server_adopt(int fd)
 	return c;
 }
 
-static void take_in(int fd, const char *refusal)
+static void take_in(int fd, const struct refusal *refusal)
 {
 	struct client *c = add(fd);
 
 	c->refusal = refusal;
 	if (same_user(fd))
 		return;
-	server_say(c, "end " END_DENIED " this job belongs to another user");
+	server_answer(c, END_DENIED, "this job belongs to another user");
 	drop(c);
 }
 
@@ -309,7 +321,7 @@ static bool drop_silent(void)
 
 	if (!silent)
 		return false;
-	server_say(silent, "end " TOO_LATE);
+	server_answer(silent, END_BUSY, "no request came, and others need the connection");
 	drop(silent);
 	return true;
 }
@@ -330,14 +342,14 @@ static int accept_or_starve(void)
 /* Let the next client in. False if there is none, or if it has to wait. */
 static bool accept_client(void)
 {
-	const char *refusal = NULL;
+	const struct refusal *refusal = NULL;
 	int fd = accept_or_starve();
 
 	/* accept() finds that no descriptor is free before it knows whether a client is there. */
 	if (starved && clock_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
 		ownfd_close(&reserved);
 		fd = accept_or_starve();
-		refusal = NO_ROOM;
+		refusal = &no_room;
 	}
 	if (starved && drop_silent())
 		return true;
@@ -346,7 +358,7 @@ static bool accept_client(void)
 		return false;
 	}
 	if (count_clients() >= SERVER_CLIENTS && !drop_silent())
-		refusal = ALL_WAIT;
+		refusal = &full;
 	take_in(fd, refusal);
 	return true;
 }
@@ -406,13 +418,13 @@ char *server_line(struct client *c)
 		return NULL;
 	error = lines_next(&c->lines, &line);
 	if (error) {
-		server_say(c, "end " END_INVALID " %s", lines_fault(error));
+		server_answer(c, END_INVALID, lines_fault(error));
 		c->lines = (struct lines){0};
 		c->gone = true;
 	}
 	if (!line || !c->refusal)
 		return line;
-	server_say(c, "end %s", c->refusal);
+	server_answer(c, c->refusal->code, c->refusal->message);
 	server_end(c);
 	return NULL;
 }

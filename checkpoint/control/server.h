@@ -42,12 +42,12 @@ struct client {
 	struct ownfd own; /* its connection */
 	unsigned int id;
 	bool gone; /* it disconnected, or sent no valid line: handle its other lines, then end it */
-	bool ended;          /* the next server_sweep() closes it */
-	bool adopted;        /* we made the connection: it must not lose a line */
-	const char *refusal; /* not NULL: the reason why it is turned away */
-	double since_ms;     /* clock_ms() when it connected */
-	struct ownfd token;  /* a descriptor that came with its lines, closed with it */
-	bool token_lost;     /* a descriptor came, and no number was free for it */
+	bool ended;                    /* the next server_sweep() closes it */
+	bool adopted;                  /* we made the connection: it must not lose a line */
+	const struct refusal *refusal; /* not NULL: the reason why it is turned away */
+	double since_ms;               /* clock_ms() when it connected */
+	struct ownfd token;            /* a descriptor that came with its lines, closed with it */
+	bool token_lost;               /* a descriptor came, and no number was free for it */
 	struct lines lines;
 
 	/* The control thread's; zero at first. */
@@ -116,6 +116,9 @@ char *server_line(struct client *c);
  * adopted is gone then.
  */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Send the last line of an answer. @message may be empty. */
+void server_answer(const struct client *c, enum end_code code, const char *message);
 
 /* The descriptor that came with @c's lines; -1: none, or the program has closed it. */
 int server_token(const struct client *c);

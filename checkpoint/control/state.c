@@ -169,7 +169,7 @@ static void answer(struct control_actions *actions, enum server_wait whom, enum 
 	a->answer = with;
 }
 
-static void answer_code(struct control_actions *actions, enum server_wait whom, const char *code,
+static void answer_code(struct control_actions *actions, enum server_wait whom, enum end_code code,
 			const char *reason)
 {
 	struct control_action *a = act(actions, ACT_ANSWER);
@@ -190,7 +190,7 @@ static void move(struct control_state *s, enum event_kind event, struct control_
 }
 
 /* The snapshot that was asked for will not be written. */
-static void forget_snapshot(struct control_state *s, const char *code, const char *reason,
+static void forget_snapshot(struct control_state *s, enum end_code code, const char *reason,
 			    struct control_actions *actions)
 {
 	if (s->snapshot != SNAPSHOT_ASKED)
@@ -409,7 +409,7 @@ static bool is_asked_for_longer(const struct control_state *s, const struct cont
 {
 	int ms = s->options.timeout_ms;
 
-	return s->activity == ACTIVITY_RESUMING && !strcmp(e->code, END_TIMEOUT) && s->timeout_ms &&
+	return s->activity == ACTIVITY_RESUMING && e->code == END_TIMEOUT && s->timeout_ms &&
 	       (!ms || ms > s->timeout_ms);
 }
 
@@ -425,7 +425,7 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	bool by_user =
 		pause && s->snapshot == SNAPSHOT_WRITTEN && s->plan_pause && s->wishes[WISHER_USER];
 
-	return (again || by_user) && e->paused != pause && strcmp(e->code, END_OK) != 0;
+	return (again || by_user) && e->paused != pause && e->code != END_OK;
 }
 
 /* The job is paused: record that somebody wants it so. */
@@ -467,8 +467,8 @@ static void end_change(struct control_state *s, const struct control_event *e,
 {
 	bool pause = control_operation(s) == OP_PAUSE, again = is_wanted_still(s, e);
 	bool wanted = control_wants_paused(s) == pause;
-	bool ok = !strcmp(e->code, END_OK);
-	bool patient = !strcmp(e->code, END_TIMEOUT) || !strcmp(e->code, END_BUSY);
+	bool ok = e->code == END_OK;
+	bool patient = e->code == END_TIMEOUT || e->code == END_BUSY;
 	/* False if a pause has ended the resume, or if another resume follows. */
 	bool failed = !pause && !ok && !again && !control_wants_paused(s) &&
 		      s->snapshot != SNAPSHOT_CLOSING;
@@ -492,8 +492,8 @@ static void end_change(struct control_state *s, const struct control_event *e,
 static void end_part(struct control_state *s, const struct control_event *e,
 		     struct control_actions *actions)
 {
-	bool fill = control_operation(s) == OP_FILL, ok = !strcmp(e->code, END_OK);
-	bool cancelled = !strcmp(e->code, END_BUSY);
+	bool fill = control_operation(s) == OP_FILL, ok = e->code == END_OK;
+	bool cancelled = e->code == END_BUSY;
 
 	if (!e->paused) {
 		s->rest = STATE_RUNNING;
@@ -514,7 +514,7 @@ static void end_part(struct control_state *s, const struct control_event *e,
 static void end_writing(struct control_state *s, const struct control_event *e,
 			struct control_actions *actions)
 {
-	if (!strcmp(e->written, END_OK)) {
+	if (e->written == END_OK) {
 		s->snapshot = s->plan_pause || s->plan_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;

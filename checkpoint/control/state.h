@@ -144,7 +144,7 @@ struct control_event {
 	bool matches; /* DONE: it names this snapshot */
 
 	/* ENDED: the code of the operation, and that of the snapshot that it wrote. */
-	const char *code, *written;
+	enum end_code code, written;
 	bool paused, partly; /* engine_is_paused(), engine_is_partly_out() */
 	size_t room;         /* the last that the fill has seen */
 
@@ -161,7 +161,7 @@ enum action_kind {
 	ACT_REPORT, /* repeat the last report of the operation, for the client that holds it now */
 	ACT_REST,   /* tell those who hold the job that it is at rest, without an operation */
 	ACT_ANSWER, /* those who wait for @whom, and end them: with @code and @reason; with a */
-		    /* @code of NULL as @answer says */
+		    /* @code of END_NONE as @answer says */
 	ACT_LOCK,   /* the directory of the snapshot that alone has the job's memory */
 };
 
@@ -180,7 +180,8 @@ struct control_action {
 	struct operation_options options;
 	enum server_wait whom;
 	enum action_answer answer;
-	const char *code, *reason;
+	enum end_code code;
+	const char *reason;
 };
 
 #define ACTIONS_MAX 16

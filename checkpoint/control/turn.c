@@ -163,7 +163,7 @@ static void introduce(void)
 	server_say(c, "weight %d", setting_weight(SETTING_TURNS_WEIGHT));
 	turn_needs_introduce(c);
 	turn.state = job_state();
-	server_say(c, "state %s", answers_state_name(turn.state));
+	server_say(c, "state %s", state_names[turn.state]);
 	server_say(c, "joined");
 }
 
@@ -249,7 +249,7 @@ static void notice_loss(void)
 static void take_end(const char *answer)
 {
 	say_once("the daemon refuses the job", answer);
-	if (!strncmp(answer, END_INVALID, strlen(END_INVALID)))
+	if (!strncmp(answer, end_names[END_INVALID], strlen(end_names[END_INVALID])))
 		leave_for_good();
 	/* What it could not do, it would soon be asked for again. */
 	if (turn.welcome)
@@ -332,7 +332,7 @@ static void say_news(void)
 	turn_needs_say(turn.c, part_ended || state != turn.state);
 	if (state != turn.state) {
 		turn.state = state;
-		server_say(turn.c, "state %s", answers_state_name(state));
+		server_say(turn.c, "state %s", state_names[state]);
 	}
 	ask_for_turn();
 	turn_idle_look(turn.c, turn.watched);

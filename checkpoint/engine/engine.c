@@ -251,10 +251,10 @@ void engine_pause(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, &op->result);
-	op->written.code = NULL;
+	op->written.code = END_NONE;
 	if (engine_is_out()) {
 		pause_rest(op, start);
-		if (op->plan && !strcmp(op->result.code, END_OK))
+		if (op->plan && op->result.code == END_OK)
 			engine_snapshot(op);
 		else
 			op->written = op->result;
@@ -521,7 +521,7 @@ void engine_resume(struct engine_op *op)
 {
 	sharing_resume();
 	resume(op);
-	if (op->progress.pact && strcmp(op->result.code, END_OK))
+	if (op->progress.pact && op->result.code != END_OK)
 		pact_stop(op->progress.pact);
 	engine_end_shared(op);
 }

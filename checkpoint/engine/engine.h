@@ -72,7 +72,7 @@ struct engine_phase {
 };
 
 struct engine_result {
-	const char *code; /* END_* of protocol.h */
+	enum end_code code;
 	char message[PROTOCOL_MESSAGE];
 	char note[256]; /* about a success; may be empty */
 	double ms;

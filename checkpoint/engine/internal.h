@@ -51,7 +51,7 @@ extern struct engine engine;
  * Results; the failures return -1. engine_fail_wait() is for a wait of @op that has ended early;
  * @what: "kernels did not end"; @advice: to follow the message, or "".
  */
-int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
+int engine_fail(struct engine_result *result, enum end_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
 		       const char *what, CUresult error);

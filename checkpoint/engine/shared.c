@@ -142,10 +142,8 @@ int engine_meet_whole(struct engine_op *op, double deadline_ms)
 /* A cancelled one may be followed by another one, and a time limit is of this process alone. */
 void engine_end_shared(const struct engine_op *op)
 {
-	static const char *const others[] = {END_OK, END_BUSY, END_TIMEOUT};
+	enum end_code code = op->result.code;
 
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if (!strcmp(op->result.code, others[i]))
-			return;
-	sharing_failed();
+	if (code != END_OK && code != END_BUSY && code != END_TIMEOUT)
+		sharing_failed();
 }

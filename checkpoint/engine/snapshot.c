@@ -198,7 +198,7 @@ int engine_write_begin(struct engine_op *op)
 		ret = begin_saving(op, engine.saved.scanned_slots);
 	}
 	if (!ret) {
-		op->written.code = NULL;
+		op->written.code = END_NONE;
 		saving_start(&engine.saving);
 		return 0;
 	}
@@ -338,7 +338,7 @@ void engine_write_end(struct engine_op *op, double start)
 	const struct engine_result *pause = &op->result;
 	struct engine_result *result = &op->written;
 
-	if (strcmp(pause->code, END_OK)) {
+	if (pause->code != END_OK) {
 		*result = *pause;
 		return;
 	}
@@ -347,7 +347,7 @@ void engine_write_end(struct engine_op *op, double start)
 		return;
 	}
 	*result = *pause;
-	result->code = NULL;
+	result->code = END_NONE;
 	result->note[0] = '\0';
 	op->timed = result;
 	__atomic_store_n(&op->progress.settled, true, __ATOMIC_RELAXED);

@@ -63,7 +63,7 @@ bool engine_is_out(void)
 	return engine.paused && (engine.released || !saved_mapped_bytes(&engine.saved));
 }
 
-int engine_fail(struct engine_result *result, const char *code, const char *fmt, ...)
+int engine_fail(struct engine_result *result, enum end_code code, const char *fmt, ...)
 {
 	va_list ap;
 

@@ -214,14 +214,14 @@ static bool under_way(const struct control *control, const struct job *job)
 {
 	bool by_itself = control->verb->mute || coordinate_has_agreed(job);
 
-	return control->no_wait && !job->end[0] &&
+	return control->no_wait && !job->end &&
 	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
 /* A resume of several processes does not wait for their turn, in which they run together. */
 static bool waits_for_turn(const struct job *job)
 {
-	return !job->error && !strcmp(job->end, END_TURN) && !coordinate_gave_up(job);
+	return !job->error && job->end == END_TURN && !coordinate_gave_up(job);
 }
 
 static struct result judge(const struct control *control, struct job *job)

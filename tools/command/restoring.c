@@ -180,10 +180,10 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = outcome_ask(&job, "restore", "restoring", "resume");
-	stays = ret && !job.error && !strcmp(job.end, END_BUSY);
+	stays = ret && !job.error && job.end == END_BUSY;
 	if (stays)
 		complain("%d stays paused", job.pid);
-	r->left = stays || (ret && !job.error && !strcmp(job.end, END_TURN));
+	r->left = stays || (ret && !job.error && job.end == END_TURN);
 	*resume = job.status.resume;
 	/* It is the restore that failed, whatever the job says. */
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;

@@ -264,8 +264,7 @@ int taking_run(struct taking *t)
 		/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
 		if (taking_has_ended(t->job))
 			taking_clean(t);
-		else if (!t->job->error && strcmp(t->job->end, END_BUSY) != 0 &&
-			 strcmp(t->job->end, END_INVALID) != 0)
+		else if (!t->job->error && t->job->end != END_BUSY && t->job->end != END_INVALID)
 			let_go(t);
 		return ret;
 	}

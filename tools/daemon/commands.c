@@ -105,9 +105,9 @@ static bool is_meant(const struct member *m, const char *word)
 
 /*
  * Other users choose the names and IDs of their jobs, so that one of theirs counts only if no other is
- * meant. Returns the last line.
+ * meant.
  */
-static const char *give(struct connection *connection, const char *word, double now)
+static void give(struct connection *connection, const char *word, double now)
 {
 	bool given = false, denied = false, silent = false;
 
@@ -123,67 +123,81 @@ static const char *give(struct connection *connection, const char *word, double 
 			members_give(m, now);
 	}
 	if (given)
-		return "end " END_OK;
-	if (silent)
-		return "end " END_TIMEOUT " the job gives no answer: it may be stopped";
-	return denied ? "end " END_DENIED " the job belongs to another user"
-		      : "end " END_INVALID " no member of the daemon has this id, name or PID";
+		connection_answer(connection, END_OK, "");
+	else if (silent)
+		connection_answer(connection, END_TIMEOUT,
+				  "the job gives no answer: it may be stopped");
+	else if (denied)
+		connection_answer(connection, END_DENIED, "the job belongs to another user");
+	else
+		connection_answer(connection, END_INVALID,
+				  "no member of the daemon has this id, name or PID");
 }
 
-/* Of the daemon's user or root. Returns the last line. */
-static const char *obey(struct connection *connection, const struct line *line)
+static void set(struct connection *connection, const char *text)
 {
 	char why[RULES_WHY];
 
+	if (!rules_set(connection, text, why)) {
+		connection_answer(connection, END_OK, "");
+		return;
+	}
+	connection_say(connection, "note %s", why);
+	connection_answer(connection, END_INVALID, "nothing was set");
+}
+
+static void drain(struct connection *connection, const char *uuid, bool drained)
+{
+	if (!gpus_drain(uuid, drained)) {
+		rules_note(connection, drained ? "drained" : "undrained", uuid);
+		connection_answer(connection, END_OK, "");
+		return;
+	}
+	connection_say(connection, "note the daemon has as many GPUs as it can");
+	connection_answer(connection, END_INVALID, "nothing was drained");
+}
+
+/* Of the daemon's user or root. */
+static void obey(struct connection *connection, const struct line *line)
+{
 	if (!may_see(connection, geteuid()))
-		return "end " END_DENIED " this is for the daemon's user and root";
-	if (line->id == COMMAND_SET && rules_set(connection, line->text, why)) {
-		connection_say(connection, "note %s", why);
-		return "end " END_INVALID " nothing was set";
-	}
-	if (line->id != COMMAND_SET && gpus_drain(line->word[0], line->id == COMMAND_DRAIN)) {
-		connection_say(connection, "note the daemon has as many GPUs as it can");
-		return "end " END_INVALID " nothing was drained";
-	}
-	if (line->id != COMMAND_SET)
-		rules_note(connection, line->id == COMMAND_DRAIN ? "drained" : "undrained",
-			   line->word[0]);
-	return "end " END_OK;
+		connection_answer(connection, END_DENIED, "this is for the daemon's user and root");
+	else if (line->id == COMMAND_SET)
+		set(connection, line->text);
+	else
+		drain(connection, line->word[0], line->id == COMMAND_DRAIN);
 }
 
 bool commands_take(struct connection *connection, const struct line *line, double now)
 {
-	const char *end = "end " END_OK;
-
 	switch (line->id) {
 	case COMMAND_LAUNCH:
 		connection->kind = CONNECTION_LAUNCHED;
-		connection_say(connection, "%s", end);
+		connection_say(connection, "end %s", end_names[END_OK]);
 		return true;
 	case COMMAND_LIST:
 		list(connection, now);
+		connection_answer(connection, END_OK, "");
 		break;
 	case COMMAND_EVENTS:
 		if (*line->text && strcmp(line->text, "follow") != 0)
 			return false;
 		connection->follows = *line->text;
 		say_events(connection);
+		if (!connection->follows)
+			connection_answer(connection, END_OK, "");
 		break;
 	case COMMAND_GIVE:
-		end = give(connection, line->text, now);
+		give(connection, line->text, now);
 		break;
 	case COMMAND_SET:
 	case COMMAND_DRAIN:
 	case COMMAND_UNDRAIN:
-		end = obey(connection, line);
+		obey(connection, line);
 		break;
 	default:
 		return false;
 	}
 	connection->kind = CONNECTION_COMMAND;
-	if (connection->follows)
-		return true;
-	connection_say(connection, "%s", end);
-	connection_end(connection);
 	return true;
 }

@@ -157,9 +157,9 @@ bool connection_may_be_job(const struct connection *connection)
 	return count_others(connection, true) < (int)rules_value(CONF_JOBS_PER_USER);
 }
 
-static void turn_away(struct connection *connection, const char *code, const char *why)
+void connection_answer(struct connection *connection, enum end_code code, const char *message)
 {
-	connection_say(connection, "end %s %s", code, why);
+	connection_say(connection, "end %s%s%s", end_names[code], *message ? " " : "", message);
 	connection_end(connection);
 }
 
@@ -183,16 +183,18 @@ static void take_in(int fd, double now)
 					  .since_ms = now};
 	ours = connection->uid == geteuid() || connection->uid == 0;
 	if (!ours && !everybody) {
-		turn_away(connection, END_DENIED, "this daemon belongs to another user");
+		connection_answer(connection, END_DENIED, "this daemon belongs to another user");
 		return;
 	}
 	if (!ours && count_free() < CONNECTIONS_KEPT) {
-		turn_away(connection, END_BUSY, "the daemon has as many connections as it can");
+		connection_answer(connection, END_BUSY,
+				  "the daemon has as many connections as it can");
 		return;
 	}
 	if (count_others(connection, false) >=
 	    (int)rules_value(CONF_JOBS_PER_USER) + CONNECTION_COMMANDS) {
-		turn_away(connection, END_BUSY, "the user has as many connections as one may have");
+		connection_answer(connection, END_BUSY,
+				  "the user has as many connections as one may have");
 		return;
 	}
 	/* A child of the process may keep the connection open beyond its end. */
@@ -224,7 +226,7 @@ static void take_lines(struct connection *connection)
 	while (!connection->ending && !connection->gone) {
 		error = lines_next(&connection->lines, &line);
 		if (error)
-			turn_away(connection, END_INVALID, lines_fault(error));
+			connection_answer(connection, END_INVALID, lines_fault(error));
 		if (!line)
 			return;
 		act.line(connection, line);

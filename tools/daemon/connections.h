@@ -80,6 +80,9 @@ void connection_say(struct connection *connection, const char *fmt, ...)
 /* Close @connection when all is sent. It gets no more lines, and none of it is read. */
 void connection_end(struct connection *connection);
 
+/* Send the last line, and close @connection as above. @message may be empty. */
+void connection_answer(struct connection *connection, enum end_code code, const char *message);
+
 /* Whether users connect who need not trust each other. */
 bool connections_are_of_everybody(void);
 

@@ -85,7 +85,8 @@ static void take_line(struct connection *connection, char *text)
 		good = commands_take(connection, &line, now);
 	if (good)
 		return;
-	connection_say(connection, "end " END_INVALID " not expected here: %.200s", text);
+	connection_say(connection, "end %s not expected here: %.200s", end_names[END_INVALID],
+		       text);
 	connection_end(connection);
 }
 

@@ -116,12 +116,6 @@ static void forget_shown(int gpu, double now)
 			set_shown(m, gpu, TURNS_NO_LIMIT, now);
 }
 
-static void refuse(struct connection *connection, const char *code, const char *why)
-{
-	connection_say(connection, "end %s %s", code, why);
-	connection_end(connection);
-}
-
 static bool is_used(int gpu)
 {
 	for (const struct member *m = members; m < members + CONNECTIONS_MAX; m++)
@@ -145,7 +139,7 @@ static void end_users(int gpu)
 			continue;
 		if (m->id)
 			note("dropped", m, "%s", why);
-		refuse(m->connection, END_UNSUPPORTED, why);
+		connection_answer(m->connection, END_UNSUPPORTED, why);
 		/* At once, as its memory must not count on the GPU that comes. */
 		members_leave(m->connection);
 	}
@@ -188,14 +182,14 @@ static bool begin(struct connection *connection, const struct line *line)
 	if (line->number[0] != PROTOCOL_TURNS) {
 		pr_warn("process %d speaks version %lu, not %d", connection->pid, line->number[0],
 			PROTOCOL_TURNS);
-		connection_say(connection,
-			       "end " END_INVALID " this daemon speaks version %d, the job %lu",
-			       PROTOCOL_TURNS, line->number[0]);
+		connection_say(connection, "end %s this daemon speaks version %d, the job %lu",
+			       end_names[END_INVALID], PROTOCOL_TURNS, line->number[0]);
 		connection_end(connection);
 		return true;
 	}
 	if (!connection_may_be_job(connection)) {
-		refuse(connection, END_BUSY, "the user has as many jobs as one may have here");
+		connection_answer(connection, END_BUSY,
+				  "the user has as many jobs as one may have here");
 		return true;
 	}
 	/* There are as many as connections. */
@@ -224,25 +218,18 @@ static void tell_paused(struct member *m, double now)
 
 static bool take_state(struct member *m, const char *word, double now)
 {
-	static const char *const names[] = {
-#define STATE_NAME(name, text) [STATE_##name] = text,
-		STATE_MAP(STATE_NAME)
-#undef STATE_NAME
-	};
+	int state = name_find(state_names, STATES, word);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (strcmp(names[i], word) != 0)
-			continue;
-		m->state = i;
-		m->state_ms = now;
-		m->drains = false;
-		m->waits_alone |= i == STATE_WAITING && m->hand == HAND_NONE && m->id &&
-				  !parties_is_out(parties, m->id);
-		if (m->id)
-			tell_paused(m, now);
-		return true;
-	}
-	return false;
+	if (state < 0)
+		return false;
+	m->state = state;
+	m->state_ms = now;
+	m->drains = false;
+	m->waits_alone |= state == STATE_WAITING && m->hand == HAND_NONE && m->id &&
+			  !parties_is_out(parties, m->id);
+	if (m->id)
+		tell_paused(m, now);
+	return true;
 }
 
 static bool take_need(struct member *m, const struct line *line, double now)
@@ -253,7 +240,7 @@ static bool take_need(struct member *m, const struct line *line, double now)
 	if (!m->connection)
 		return true; /* its GPU has made way, and it has ended */
 	if (gpu < 0) {
-		refuse(m->connection, END_UNSUPPORTED, "there are too many GPUs");
+		connection_answer(m->connection, END_UNSUPPORTED, "there are too many GPUs");
 		return true;
 	}
 	n = &m->need[gpu];
@@ -292,7 +279,8 @@ static void join(struct member *m, double now)
 	rules_limit(m);
 	m->id = parties_join(parties, m->connection->uid, m->job, m->class, m->weight, now);
 	if (!m->id) {
-		refuse(m->connection, END_BUSY, "the daemon has as many members as it can");
+		connection_answer(m->connection, END_BUSY,
+				  "the daemon has as many members as it can");
 		return;
 	}
 	m->connection->kind = CONNECTION_MEMBER;
@@ -382,34 +370,30 @@ static void take_grow(struct member *m, const struct line *line, double now)
 	gpus_sample(FRESH_MS, now);
 }
 
-static enum turns_end end_of(const char *text)
+static enum turns_end end_of(enum end_code code)
 {
-	static const struct {
-		const char *code;
-		enum turns_end end;
-	} ends[] = {{END_OK, TURNS_OK}, {END_TIMEOUT, TURNS_TIMEOUT}, {END_NOMEM, TURNS_NOMEM}};
-	size_t len = strcspn(text, " ");
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (strlen(ends[i].code) == len && !memcmp(ends[i].code, text, len))
-			return ends[i].end;
-	return TURNS_FAILED;
+	switch (code) {
+	case END_OK:
+		return TURNS_OK;
+	case END_TIMEOUT:
+		return TURNS_TIMEOUT;
+	case END_NOMEM:
+		return TURNS_NOMEM;
+	default:
+		return TURNS_FAILED;
+	}
 }
 
-static bool is_busy(const char *text)
-{
-	return !strncmp(text, END_BUSY " ", sizeof(END_BUSY));
-}
-
-static void note_end(const struct member *m, enum turns_end end, const char *text, double now)
+static void note_end(const struct member *m, enum turns_end end, const struct line *line,
+		     double now)
 {
 	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], cleaned[EVENT_TEXT];
 
 	format_duration(took, now - m->since_ms);
-	format_copy(cleaned, sizeof(cleaned), text);
+	format_copy(cleaned, sizeof(cleaned), line->text);
 	if (end != TURNS_OK)
-		note("failed", m, "%s after %s: %s", m->hand == HAND_OUT ? "a yield" : "a fill",
-		     took, cleaned);
+		note("failed", m, "%s after %s: %s %s", m->hand == HAND_OUT ? "a yield" : "a fill",
+		     took, end_names[line->end], cleaned);
 	else if (m->hand == HAND_OUT)
 		note("gave", m, "%s in %s", format_bytes(bytes, m->freed), took);
 	else
@@ -417,18 +401,18 @@ static void note_end(const struct member *m, enum turns_end end, const char *tex
 }
 
 /* The end of a yield or a fill. Others concern nobody here: that of a fill may cross a yield. */
-static void take_end(struct member *m, const char *text, double now)
+static void take_end(struct member *m, const struct line *line, double now)
 {
-	enum turns_end end = end_of(text);
+	enum turns_end end = end_of(line->end);
 	bool filled = m->filled;
 
 	m->filled = false;
 	if (m->hand == HAND_NONE || (m->hand == HAND_OUT && filled))
 		return;
 	/* It has its lease, and so all of its memory, or takes it. */
-	if (filled && is_busy(text))
+	if (filled && line->end == END_BUSY)
 		end = TURNS_OK;
-	note_end(m, end, text, now);
+	note_end(m, end, line, now);
 	m->hand = HAND_NONE;
 	parties_ended(parties, m->id, end, now);
 	m->waits_alone &= end != TURNS_OK;
@@ -493,7 +477,7 @@ static bool take_report(struct member *m, const struct line *line, double now)
 		m->filled = true;
 		return true;
 	case MEMBER_END:
-		take_end(m, line->text, now);
+		take_end(m, line, now);
 		return true;
 	case MEMBER_HELD:
 		return take_held(m, line->text, now);
@@ -511,7 +495,7 @@ bool members_take(struct connection *connection, const struct line *line, double
 	if (!m)
 		return begin(connection, line);
 	if (m->silent) {
-		refuse(connection, END_TIMEOUT, "no answer came in time");
+		connection_answer(connection, END_TIMEOUT, "no answer came in time");
 		return true;
 	}
 	/* A ping asks, and answers nothing. */
@@ -612,7 +596,7 @@ static void give_order(const struct party_order *order, void *arg)
 		return;
 	case PARTY_LET_GO:
 		note("dropped", m, "it cannot follow the other processes of its job");
-		refuse(m->connection, END_TIMEOUT, "it could not rest with its job");
+		connection_answer(m->connection, END_TIMEOUT, "it could not rest with its job");
 	}
 }
 

@@ -130,9 +130,9 @@ int coordinate_take_comms(struct job *job, const char *value)
 	return party ? rest_take_comms(&party->rest, job->rank, value, clock_ms()) : 0;
 }
 
-static bool ended_with(const struct job *job, const char *end)
+static bool ended_with(const struct job *job, enum end_code end)
 {
-	return job->fd < 0 && !job->error && !strcmp(job->end, end);
+	return job->fd < 0 && !job->error && job->end == end;
 }
 
 static bool ended_well(const struct job *job)
@@ -156,7 +156,7 @@ static const struct job *find_culprit(struct job **jobs, size_t n, struct party 
 	for (size_t i = 0; i < n; i++) {
 		if (jobs[i]->party != party || jobs[i]->fd >= 0 || jobs[i]->queued)
 			continue;
-		if (!jobs[i]->error && !jobs[i]->end[0])
+		if (!jobs[i]->error && !jobs[i]->end)
 			continue; /* this command does not wait for it */
 		if (ended_with(jobs[i], END_BUSY)) {
 			follower = jobs[i];
@@ -278,24 +278,20 @@ static bool was_paused(const struct job *job)
 bool coordinate_gave_up(const struct job *job)
 {
 	return job->party && job->party->culprit && job->party->culprit != job && !job->error &&
-	       (!strcmp(job->end, END_BUSY) ||
+	       (job->end == END_BUSY ||
 		/* A pause is undone. Before the commit it had been paused, or resumed, by others. */
 		(job->party->committed &&
-		 (!strcmp(job->end, END_TURN) || (!strcmp(job->end, END_OK) && !was_paused(job)))));
+		 (job->end == END_TURN || (job->end == END_OK && !was_paused(job)))));
 }
 
 /*
  * False for an end that another request would not change. "unsupported" may be a consequence: others that share
  * memory with the process that has ended do not pause without it.
  */
-static bool may_pass(const char *end)
+static bool may_pass(enum end_code end)
 {
-	static const char *const ends[] = {END_AGAIN, END_BUSY, END_OK, END_TURN, END_UNSUPPORTED};
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (!strcmp(end, ends[i]))
-			return true;
-	return false;
+	return end == END_AGAIN || end == END_BUSY || end == END_OK || end == END_TURN ||
+	       end == END_UNSUPPORTED;
 }
 
 bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job)
@@ -307,7 +303,7 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job)
 			continue;
 		if (jobs[i]->error || !may_pass(jobs[i]->end))
 			return false;
-		again |= !strcmp(jobs[i]->end, END_AGAIN);
+		again |= jobs[i]->end == END_AGAIN;
 	}
 	return again;
 }
@@ -383,7 +379,7 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	jobs_ask(again, count, &request);
 	for (size_t i = 0; i < count; i++) {
 		again[i]->error = 0;
-		strcpy(again[i]->end, END_BUSY);
+		again[i]->end = END_BUSY;
 	}
 	free(again);
 }
@@ -431,7 +427,7 @@ static int mend_line(struct job *job, const char *key, char *value)
 	} else {
 		return 0;
 	}
-	strcpy(job->end, END_TIMEOUT);
+	job->end = END_TIMEOUT;
 	return 1;
 }
 
@@ -494,8 +490,8 @@ static void mend(struct job **jobs, size_t n, int silence_ms)
 	jobs_ask(jobs, n, &request);
 	/* Somebody else wants it paused: it was not spared. */
 	for (size_t i = 0; i < n; i++)
-		if (!jobs[i]->error && !strcmp(jobs[i]->end, END_BUSY))
-			strcpy(jobs[i]->end, END_FAILED);
+		if (!jobs[i]->error && jobs[i]->end == END_BUSY)
+			jobs[i]->end = END_FAILED;
 }
 
 void coordinate_mend(struct job **jobs, size_t n, int silence_ms)

@@ -138,7 +138,8 @@ static void begin(struct job *job)
 	job->queued = true;
 	job->error = 0;
 	job->lines = (struct lines){0};
-	job->end[0] = job->message[0] = job->note[0] = '\0';
+	job->end = END_NONE;
+	job->message[0] = job->note[0] = '\0';
 	job->progress = (struct job_progress){0};
 	job->heard = -1;
 	job->ready = false;
@@ -148,9 +149,11 @@ static void take_end(struct job *job, char *value)
 {
 	size_t len = strcspn(value, " ");
 	const char *message = value[len] ? value + len + 1 : "";
+	int code;
 
 	value[len] = '\0';
-	format_copy(job->end, sizeof(job->end), value);
+	code = name_find(end_names, ENDS, value);
+	job->end = code < 0 ? END_FAILED : (enum end_code)code;
 	format_copy(job->message, sizeof(job->message), message);
 	hang_up(job, len ? 0 : -EBADMSG);
 }

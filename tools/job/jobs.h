@@ -131,9 +131,9 @@ struct job {
 	int fd;      /* -1: none, or over */
 	bool queued; /* it has not begun yet */
 	struct lines lines;
-	int64_t heard; /* time of its last line, or of its start, by the clock of jobs_ask() */
-	int error;     /* 0, or a negative errno: no proper end (see job_error_text) */
-	char end[16];  /* code of the "end" line; empty if the line function stopped before */
+	int64_t heard;     /* time of its last line, or of its start, by the clock of jobs_ask() */
+	int error;         /* 0, or a negative errno: no proper end (see job_error_text) */
+	enum end_code end; /* END_NONE: the line function stopped before */
 	char message[PROTOCOL_MESSAGE];
 	char note[256];
 	struct job_progress progress;

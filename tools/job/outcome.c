@@ -45,26 +45,23 @@ int outcome_line(struct job *job, const char *key, char *value)
 	return job_take_field(job, key, value);
 }
 
-static int exit_code_of(const char *end)
+static int exit_code_of(enum end_code end)
 {
-	static const struct {
-		const char *end;
-		int code;
-	} codes[] = {
-		{END_TIMEOUT, EXIT_TIMEOUT},
-		{END_DENIED, EXIT_DENIED},
-		{END_UNSUPPORTED, EXIT_UNSUPPORTED},
-	};
-
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		if (!strcmp(end, codes[i].end))
-			return codes[i].code;
-	return EXIT_FAILED;
+	switch (end) {
+	case END_TIMEOUT:
+		return EXIT_TIMEOUT;
+	case END_DENIED:
+		return EXIT_DENIED;
+	case END_UNSUPPORTED:
+		return EXIT_UNSUPPORTED;
+	default:
+		return EXIT_FAILED;
+	}
 }
 
 bool outcome_is_good(const struct job *job)
 {
-	return job->error ? job->error == -ECONNRESET && job->ready : !strcmp(job->end, END_OK);
+	return job->error ? job->error == -ECONNRESET && job->ready : job->end == END_OK;
 }
 
 int outcome_explain(const struct job *job, char *text, size_t size)
@@ -85,7 +82,7 @@ int outcome_explain(const struct job *job, char *text, size_t size)
 		snprintf(text, size, "%s", job_error_text(job->error));
 		return job_is_silent(job) ? EXIT_TIMEOUT : EXIT_FAILED;
 	}
-	snprintf(text, size, "%s", job->message[0] ? job->message : job->end);
+	snprintf(text, size, "%s", job->message[0] ? job->message : end_names[job->end]);
 	return exit_code_of(job->end);
 }
 

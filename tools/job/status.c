@@ -183,9 +183,9 @@ void jobs_describe(struct job **jobs, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct job *job = jobs[i];
 
-		if (!job->error && !strcmp(job->end, END_DENIED))
+		if (!job->error && job->end == END_DENIED)
 			job->error = -EACCES;
-		else if (!job->error && (strcmp(job->end, END_OK) != 0 || !job->status.protocol ||
+		else if (!job->error && (job->end != END_OK || !job->status.protocol ||
 					 !job->status.id[0] || !job->status.state[0]))
 			job->error = -EBADMSG;
 		if (job_is_silent(job) && job_is_stopped(job))

@@ -55,15 +55,21 @@ static int wait_for(int fd, int patience_ms)
 	return ready ? 0 : -ETIMEDOUT;
 }
 
-static int end_of(const char *text)
+static int error_of(char *text)
 {
-	if (!strcmp(text, END_OK))
+	text[strcspn(text, " ")] = '\0';
+	switch (name_find(end_names, ENDS, text)) {
+	case END_OK:
 		return 0;
-	if (!strncmp(text, END_INVALID " ", sizeof(END_INVALID)))
+	case END_INVALID:
 		return -ENOENT;
-	if (!strncmp(text, END_BUSY " ", sizeof(END_BUSY)))
+	case END_BUSY:
 		return -EBUSY;
-	return strncmp(text, END_DENIED " ", sizeof(END_DENIED)) ? -EPROTO : -EACCES;
+	case END_DENIED:
+		return -EACCES;
+	default:
+		return -EPROTO;
+	}
 }
 
 static int hear(int fd, int patience_ms, cudawd_line take, void *arg)
@@ -75,7 +81,7 @@ static int hear(int fd, int patience_ms, cudawd_line take, void *arg)
 	for (;;) {
 		while (!(ret = lines_next(&lines, &line)) && line) {
 			if (!strncmp(line, "end ", 4))
-				return end_of(line + 4);
+				return error_of(line + 4);
 			ret = take ? take(arg, line) : 0;
 			if (ret)
 				return ret;

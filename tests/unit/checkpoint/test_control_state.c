@@ -314,7 +314,7 @@ START_TEST(a_signal_outlives_a_held_pause)
 	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .by_signal = true}, &actions);
 	control_take(&s, &(struct control_event){.kind = ends[_i], .client = 1}, &actions);
 	ck_assert_uint_eq(count(&actions, ACT_CANCEL), 1);
-	ck_assert_str_eq(find(&actions, ACT_ANSWER)->code, END_BUSY);
+	ck_assert_int_eq(find(&actions, ACT_ANSWER)->code, END_BUSY);
 	control_take(&s, &ended, &actions);
 	control_decide(&s, false, false, &then);
 	ck_assert_int_eq(s.activity, ACTIVITY_PAUSING);
@@ -562,10 +562,10 @@ static void decide(struct model *m)
 }
 
 /* The operation ends: as it should, or with @code. */
-static void end(struct model *m, const char *code)
+static void end(struct model *m, enum end_code code)
 {
 	enum operation op = control_operation(&m->s);
-	bool ok = !strcmp(code, END_OK);
+	bool ok = code == END_OK;
 
 	under_way = false;
 	if (ok && (op == OP_PAUSE || op == OP_RELEASE)) {
@@ -706,12 +706,12 @@ static bool waits_for_orders(const struct model *m)
 	return m->held && !m->committed && !m->cancelled;
 }
 
-static bool finish(struct model *m, const char *code)
+static bool finish(struct model *m, enum end_code code)
 {
-	if (!under_way || (waits_for_orders(m) && !strcmp(code, END_OK)) ||
-	    (m->cancelled && !strcmp(code, END_FAILED)))
+	if (!under_way || (waits_for_orders(m) && code == END_OK) ||
+	    (m->cancelled && code == END_FAILED))
 		return false;
-	end(m, m->cancelled && !strcmp(code, END_TIMEOUT) ? END_BUSY : code);
+	end(m, m->cancelled && code == END_TIMEOUT ? END_BUSY : code);
 	return true;
 }
 

@@ -226,7 +226,7 @@ static const char *yield(int timeout_ms, size_t bytes)
 	op.release = RELEASE_MEMORY;
 	op.bytes = bytes;
 	engine_yield(&op);
-	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
+	return op.result.code != END_OK ? op.result.message : NULL;
 }
 
 static const char *pause_job(int timeout_ms)
@@ -237,7 +237,7 @@ static const char *pause_job(int timeout_ms)
 	}
 	prepare(timeout_ms);
 	engine_pause(&op);
-	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
+	return op.result.code != END_OK ? op.result.message : NULL;
 }
 
 /* A fill has no time limit: it would wait for memory that never comes. */
@@ -248,7 +248,7 @@ static const char *resume_job(int timeout_ms)
 		engine_fill(&op);
 	else
 		engine_resume(&op);
-	return strcmp(op.result.code, END_OK) ? op.result.message : NULL;
+	return op.result.code != END_OK ? op.result.message : NULL;
 }
 
 /* As the control thread does between two operations. */

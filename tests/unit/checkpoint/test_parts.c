@@ -231,7 +231,7 @@ static void prepare(enum release_choice release)
 
 static const char *failure(const struct engine_result *result)
 {
-	return strcmp(result->code, END_OK) ? result->message : NULL;
+	return result->code != END_OK ? result->message : NULL;
 }
 
 static const char *yield(size_t bytes)

@@ -40,7 +40,7 @@ static void take(struct job *job, const struct job_request *request, char *line)
 
 	*value++ = '\0';
 	if (!strcmp(line, "end")) {
-		strcpy(job->end, value);
+		job->end = name_find(end_names, ENDS, value);
 		job->fd = -1;
 	} else if (request->line(job, line, value)) {
 		job->fd = -1;
@@ -57,7 +57,7 @@ void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *req
 	asked_ms = now_ms;
 	for (size_t i = 0; i < n; i++) {
 		asked[i]->fd = 0;
-		asked[i]->end[0] = '\0';
+		asked[i]->end = END_NONE;
 		asked[i]->progress = (struct job_progress){0};
 	}
 	while (open) {
@@ -97,9 +97,9 @@ static void pause_all_but_the_last(void)
 	for (size_t i = 0; i < RANKS; i++) {
 		ck_assert(coordinate_is_over(jobs[i]));
 		ranks[i].fd = -1;
-		strcpy(ranks[i].end, END_OK);
+		ranks[i].end = END_OK;
 	}
-	ranks[RANKS - 1].end[0] = '\0';
+	ranks[RANKS - 1].end = END_NONE;
 	ranks[RANKS - 1].error = -ECONNRESET;
 }
 
@@ -117,7 +117,7 @@ static void check_waits_for(const struct job *job, pid_t pid)
 	char words[64];
 
 	snprintf(words, sizeof(words), "waits for process %d,", pid);
-	ck_assert_str_eq(job->end, END_TIMEOUT);
+	ck_assert_int_eq(job->end, END_TIMEOUT);
 	ck_assert_msg(strstr(job->message, words), "it says '%s', not '%s'", job->message, words);
 	ck_assert(!coordinate_gave_up(job));
 }
@@ -170,7 +170,7 @@ START_TEST(the_limit_begins_again_with_an_end)
 {
 	mended(fail_in_time);
 	for (size_t i = 0; i < RANKS - 1; i++) {
-		ck_assert_str_eq(ranks[i].end, END_FAILED);
+		ck_assert_int_eq(ranks[i].end, END_FAILED);
 		ck_assert(!coordinate_gave_up(&ranks[i]));
 	}
 }

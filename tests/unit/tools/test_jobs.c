@@ -67,7 +67,7 @@ START_TEST(an_order_that_comes_too_late_hides_no_answer)
 {
 	struct job job = ask("held drained 0\nend timeout kernels did not end in time\n");
 
-	ck_assert_str_eq(job.end, END_TIMEOUT);
+	ck_assert_int_eq(job.end, END_TIMEOUT);
 	ck_assert_str_eq(job.message, "kernels did not end in time");
 	ck_assert_int_eq(job.error, 0);
 }
@@ -77,7 +77,7 @@ START_TEST(a_job_that_ends_before_its_answer)
 {
 	struct job job = ask("held drained 0\n");
 
-	ck_assert_str_eq(job.end, "");
+	ck_assert_int_eq(job.end, END_NONE);
 	ck_assert_int_eq(job.error, -ECONNRESET);
 }
 END_TEST
