@@ -85,8 +85,10 @@ struct line_form {
 };
 
 #define FORM(id, word, parts) {word, parts},
+static const struct line_form to_job[] = {REQUEST_MAP(FORM) ORDER_MAP(FORM) TURN_MAP(FORM)};
 static const struct line_form to_daemon[] = {REPORT_MAP(FORM) MEMBER_MAP(FORM) COMMAND_MAP(FORM)};
 
+const struct line_table lines_to_job = {to_job, TO_JOB, INT64_MAX};
 /* No GPU has so many bytes. */
 const struct line_table lines_to_daemon = {to_daemon, TO_DAEMON, UINT64_C(1) << 50};
 

@@ -43,7 +43,7 @@ struct line_table {
 	uint64_t most; /* that a number may be */
 };
 
-extern const struct line_table lines_to_daemon;
+extern const struct line_table lines_to_job, lines_to_daemon;
 
 #define LINE_NUMBERS 4
 #define LINE_WORDS   3

@@ -300,6 +300,41 @@
  *	t	text to the end of the line; T: it may be empty, too
  */
 
+/* From a client to a job: requests. */
+#define REQUEST_MAP(X)               \
+	X(STATUS, "status", "")      \
+	X(PAUSE, "pause", "NW")      \
+	X(HOLD, "hold", "NW")        \
+	X(RESUME, "resume", "N")     \
+	X(REGAIN, "regain", "N")     \
+	X(TRIM, "trim", "")          \
+	X(SNAPSHOT, "snapshot", "t") \
+	X(DONE, "done", "t")         \
+	X(MOVED, "moved", "t")       \
+	X(YIELD, "yield", "nNW")     \
+	X(ROOM, "room", "nW")
+
+/* From a client that holds the job: orders. */
+#define ORDER_MAP(X)             \
+	X(STEP, "step", "n")     \
+	X(REACH, "reach", "nt")  \
+	X(BESIDE, "beside", "n") \
+	X(COMMIT, "commit", "")  \
+	X(ABORT, "abort", "")
+
+/* From the daemon to a job, beside yield, room and orders. */
+#define TURN_MAP(X)                \
+	X(WELCOME, "welcome", "n") \
+	X(IDLE, "idle", "n")       \
+	X(WATCH, "watch", "")      \
+	X(UNWATCH, "unwatch", "")  \
+	X(PONG, "pong", "")        \
+	X(TRY, "try", "n")         \
+	X(NO, "no", "n")           \
+	X(BEHIND, "behind", "nT")  \
+	X(UNFIT, "unfit", "wnn")   \
+	X(END, "end", "eT")
+
 /* From a job to whoever asks it, or has its lease. */
 #define REPORT_MAP(X)                \
 	X(ID, "id", "t")             \
@@ -341,6 +376,11 @@
 	X(SET, "set", "t")       \
 	X(DRAIN, "drain", "u")   \
 	X(UNDRAIN, "undrain", "u")
+
+#define REQUEST_ENUM(id, word, parts) REQUEST_##id,
+#define ORDER_ENUM(id, word, parts)   ORDER_##id,
+#define TURN_ENUM(id, word, parts)    TURN_##id,
+enum to_job { REQUEST_MAP(REQUEST_ENUM) ORDER_MAP(ORDER_ENUM) TURN_MAP(TURN_ENUM) TO_JOB };
 
 #define MEMBER_ENUM(id, word, parts)  MEMBER_##id,
 #define COMMAND_ENUM(id, word, parts) COMMAND_##id,

@@ -28,7 +28,7 @@ static void turn_away(struct client *c, enum end_code code, const char *message)
 
 static void take_change(struct client *c, const struct request *r)
 {
-	bool pause = r->word == REQUEST_PAUSE;
+	bool pause = r->id == REQUEST_PAUSE || r->id == REQUEST_HOLD;
 	struct control_event event = {
 		.kind = pause ? EV_PAUSE : EV_RESUME,
 		.options = {.timeout_ms = r->timeout_ms, .release = r->release}};
@@ -158,21 +158,19 @@ static void take_room(struct client *c, const struct request *r)
 					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
-static void take_request(struct client *c, char *line)
+static void refuse(struct client *c, const struct request *r, const char *expected)
 {
-	static struct request request;
-	const char *expected = request_parse(line, &request);
+	server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected, r->text);
+	server_end(c);
+}
 
-	if (!expected && has_lease(c) && request.word != REQUEST_YIELD &&
-	    request.word != REQUEST_ROOM)
-		expected = "yield or room, by the client that has the lease";
-	if (expected) {
-		server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected,
-			   line);
-		server_end(c);
+static void take_request(struct client *c, const struct request *r)
+{
+	if (has_lease(c) && r->id < REQUEST_YIELD) {
+		refuse(c, r, "yield or room, by the client that has the lease");
 		return;
 	}
-	switch (request.word) {
+	switch (r->id) {
 	case REQUEST_STATUS: {
 		const struct answers_facts f = job_facts();
 
@@ -181,27 +179,32 @@ static void take_request(struct client *c, char *line)
 		break;
 	}
 	case REQUEST_PAUSE:
+	case REQUEST_HOLD:
 	case REQUEST_RESUME:
-		take_change(c, &request);
+	case REQUEST_REGAIN:
+		take_change(c, r);
 		break;
 	case REQUEST_TRIM:
 		c->waits = WAITS_TRIMMED;
 		job_take(&(struct control_event){.kind = EV_TRIM});
 		break;
 	case REQUEST_SNAPSHOT:
-		take_snapshot(c, &request);
+		take_snapshot(c, r);
 		break;
 	case REQUEST_DONE:
-		take_done(c, request.path);
+		take_done(c, r->path);
 		break;
 	case REQUEST_MOVED:
-		take_move(c, &request);
+		take_move(c, r);
 		break;
 	case REQUEST_YIELD:
-		take_yield(c, &request);
+		take_yield(c, r);
 		break;
 	case REQUEST_ROOM:
-		take_room(c, &request);
+		take_room(c, r);
+		break;
+	default:
+		refuse(c, r, r->expected);
 	}
 }
 
@@ -211,29 +214,29 @@ static bool holds_this(const struct client *c)
 	return c->holds && has_lease(c) == control_is_part(control_operation(job_now()));
 }
 
-/* A line of a client that holds the job, or did so. */
-static void take_order(struct client *c, const char *line)
+/* A line of a client that holds the job, or did so. Of one that is not valid, the client is let go. */
+static void take_order(struct client *c, const struct request *r)
 {
-	struct request_order order;
-	const char *expected = request_parse_order(line, &order);
+	int id = request_is_order(r) ? r->id : TO_JOB;
+	bool decides = id == ORDER_COMMIT || id == ORDER_ABORT;
 
-	if (!expected && !holds_this(c) && (has_lease(c) || !(order.order.commit || order.abort)))
+	if (id != TO_JOB && !holds_this(c) && (has_lease(c) || !decides))
 		return;
-	if (order.order.step || order.order.reach) {
-		job_give_order(&order.order);
+	switch (id) {
+	case ORDER_STEP:
+	case ORDER_REACH:
+		job_give_order(&r->order);
 		return;
+	case ORDER_BESIDE:
+		ranks_share_gpu((pid_t)r->line.number[0]);
+		return;
+	default:
+		job_take(&(struct control_event){.kind = id == ORDER_COMMIT ? EV_COMMIT : EV_ABORT,
+						 .client = c->id,
+						 .by_lease = has_lease(c)});
 	}
-	if (order.beside) {
-		ranks_share_gpu(order.beside);
-		return;
-	}
-	job_take(&(struct control_event){.kind = order.order.commit ? EV_COMMIT : EV_ABORT,
-					 .client = c->id,
-					 .by_lease = has_lease(c)});
-	if (!expected)
-		return;
-	server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected, line);
-	server_end(c);
+	if (id == TO_JOB)
+		refuse(c, r, REQUEST_ORDERS);
 }
 
 /* True if the token of those who hold together (protocol.h) says that they go on. */
@@ -272,25 +275,25 @@ static void leave(struct client *c)
 	server_end(c);
 }
 
-/* A client that has the lease may send an order when its operation has just ended. */
-static bool is_order(const struct client *c, const char *line)
+static void take_line(struct client *c, const char *text)
 {
-	struct request_order order;
+	static struct request r;
 
-	return has_lease(c) ? !request_parse_order(line, &order) : c->holds;
+	request_parse(text, &r);
+	/* A client that has the lease may send an order when its operation has just ended. */
+	if (has_lease(c) ? request_is_order(&r) : c->holds)
+		take_order(c, &r);
+	else if (!turn_is_daemon(c) || !turn_take(&r))
+		take_request(c, &r);
 }
 
 void clients_handle(void)
 {
-	char *line;
+	const char *line;
 
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		while ((line = server_line(c))) {
-			if (is_order(c, line))
-				take_order(c, line);
-			else if (!turn_is_daemon(c) || !turn_take_line(line))
-				take_request(c, line);
-		}
+		while ((line = server_line(c)))
+			take_line(c, line);
 		look_at_token(c);
 		if (c->gone && !c->ended)
 			leave(c);

@@ -1,80 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/request.h"
 #include "checkpoint/snapshot/codec.h"
-#include "common/gpu.h"
 #include "common/nvml.h"
-#include "common/protocol.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define EXPECTED                                                                                    \
-	"status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], regain [MS], trim, " \
-	"snapshot ... /DIR or done /DIR"
-#define EXPECTED_YIELD "yield BYTES [MS] [hold], or room BYTES [hold] by the same client"
-#define EXPECTED_MOVED "moved [GPU-OLD=GPU-NEW]... /DIR"
-
-/* Milliseconds: @fallback if the text is empty, -1 if it is not a number. */
-static int parse_number(const char *text, int fallback)
+/* Of the number at @at in the line. */
+static bool take_ms(struct request *r, int at, int fallback)
 {
-	char *end;
-	long value;
+	uint64_t ms = at < r->line.numbers ? r->line.number[at] : (uint64_t)fallback;
 
-	if (!*text)
-		return fallback;
-	value = strtol(text, &end, 10);
-	return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
-}
-
-static bool parse_nothing(struct request *r, char *text)
-{
-	(void)r;
-	return !text;
-}
-
-/* "[MS]" */
-static bool parse_resume(struct request *r, char *text)
-{
-	r->timeout_ms = parse_number(text ? text : "", 0);
+	r->timeout_ms = ms > INT_MAX ? -1 : (int)ms;
 	return r->timeout_ms >= 0;
 }
 
-/* "[MS] [all|memory]" */
-static bool parse_pause(struct request *r, char *text)
+static bool take_pause(struct request *r)
 {
-	static const struct {
-		const char *word;
-		enum release_choice choice;
-	} choices[] = {{"all", RELEASE_ALL}, {"memory", RELEASE_MEMORY}};
-	char *space = text ? strrchr(text, ' ') : NULL;
-	char *last = space ? space + 1 : text;
+	const char *word = r->line.word[0];
 
-	for (size_t i = 0; last && i < 2; i++)
-		if (!strcmp(last, choices[i].word)) {
-			r->release = choices[i].choice;
-			*(space ? space : text) = '\0';
-			break;
-		}
-	r->timeout_ms = parse_number(text ? text : "", CONTROL_PAUSE_TIMEOUT_MS);
-	return r->timeout_ms >= 0;
+	r->hold = r->line.id == REQUEST_HOLD;
+	if (!strcmp(word, "all"))
+		r->release = RELEASE_ALL;
+	else if (!strcmp(word, "memory"))
+		r->release = RELEASE_MEMORY;
+	return take_ms(r, 0, CONTROL_PAUSE_TIMEOUT_MS) && (!*word || r->release != RELEASE_AS_SET);
 }
 
-static bool parse_held_pause(struct request *r, char *text)
+static bool take_resume(struct request *r)
 {
-	r->hold = true;
-	return parse_pause(r, text);
+	r->hold = r->line.id == REQUEST_REGAIN;
+	return take_ms(r, 0, 0);
 }
 
-static bool parse_held_resume(struct request *r, char *text)
-{
-	r->hold = true;
-	return parse_resume(r, text);
-}
-
-static bool take_word(const char **text, const char *word)
+static bool skip_word(const char **text, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -84,161 +44,149 @@ static bool take_word(const char **text, const char *word)
 	return true;
 }
 
+/* "[none|lz4|zstd] " */
+static bool take_codec(const char **text, enum snapshot_codec *codec)
+{
+	size_t len = **text == '/' ? 0 : strcspn(*text, " ");
+	char word[8];
+
+	*codec = SNAPSHOT_RAW;
+	if (!len)
+		return true;
+	snprintf(word, sizeof(word), "%.*s", (int)len, *text);
+	*text += len + ((*text)[len] == ' ');
+	return snapshot_codec_parse(word, codec);
+}
+
 /* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR" */
-static bool parse_snapshot(struct request *r, char *argument)
+static bool take_snapshot(struct request *r)
 {
 	struct snapshot_plan *plan = &r->plan;
-	const char *text = argument ? argument : "";
-	long ms = CONTROL_PAUSE_TIMEOUT_MS;
-	char codec[8];
-	int len = 0;
+	const char *text = r->line.text;
 
-	plan->pause = take_word(&text, "pause ");
-	if (plan->pause && sscanf(text, "%10ld %n", &ms, &len) == 1)
-		text += len;
-	r->timeout_ms = ms > INT_MAX ? -1 : (int)ms;
-	plan->incremental = take_word(&text, "incremental ");
-	plan->hold = take_word(&text, "hold ");
-	plan->image = take_word(&text, "image ");
-	plan->codec = SNAPSHOT_RAW;
-	len = 0;
-	if (sscanf(text, "%7[a-z0-9] %n", codec, &len) == 1) {
-		if (!snapshot_codec_parse(codec, &plan->codec))
-			return false;
-		text += len;
+	plan->pause = skip_word(&text, "pause ");
+	if (plan->pause && line_numbers(&text, INT_MAX, &r->line.number[0], 1)) {
+		r->line.numbers = 1;
+		text += *text == ' ';
 	}
-	return r->timeout_ms >= 0 && *text == '/' &&
+	plan->incremental = skip_word(&text, "incremental ");
+	plan->hold = skip_word(&text, "hold ");
+	plan->image = skip_word(&text, "image ");
+	return take_ms(r, 0, CONTROL_PAUSE_TIMEOUT_MS) && take_codec(&text, &plan->codec) &&
+	       *text == '/' &&
 	       snprintf(plan->path, sizeof(plan->path), "%s", text) < (int)sizeof(plan->path);
 }
 
-static bool parse_done(struct request *r, char *text)
+static bool take_done(struct request *r)
 {
-	r->path = text;
-	return text && *text == '/';
+	r->path = r->line.text;
+	return *r->path == '/';
 }
 
-/* "[OLD=NEW]... /DIR" */
-static bool parse_moved(struct request *r, char *argument)
+/* A UUID with @end behind it. */
+static bool take_uuid(const char **text, char end, CUuuid *uuid)
 {
-	const char *text = argument ? argument : "";
-	char uuids[2][NVML_UUID_SIZE];
-	int len;
+	char name[NVML_UUID_SIZE];
 
-	for (; *text && *text != '/'; text += len, r->npairs++) {
-		len = 0;
-		if (r->npairs == GPU_MAX ||
-		    sscanf(text, "%40[^= ]=%40[^ ] %n", uuids[0], uuids[1], &len) != 2 || !len ||
-		    !nvml_uuid_parse(uuids[0], &r->pairs[r->npairs].oldUuid) ||
-		    !nvml_uuid_parse(uuids[1], &r->pairs[r->npairs].newUuid))
-			return false;
-	}
-	r->path = text;
-	return *text;
-}
-
-/* Cut "hold" from the end of @text. False: it is not there. */
-static bool cut_hold(char *text)
-{
-	char *space = text ? strrchr(text, ' ') : NULL;
-
-	if (!space || strcmp(space, " hold") != 0)
+	snprintf(name, sizeof(name), "%s", *text);
+	if (!nvml_uuid_parse(name, uuid) || (*text)[strlen(name)] != end)
 		return false;
-	*space = '\0';
+	*text += sizeof(name);
 	return true;
 }
 
-/* "BYTES [hold]" */
-static bool parse_room(struct request *r, char *text)
+/* "[OLD=NEW]... /DIR" */
+static bool take_moved(struct request *r)
 {
-	char *end = text;
-
-	r->hold |= cut_hold(text);
-	r->bytes = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-	return end != text && !*end;
+	for (r->path = r->line.text; *r->path && *r->path != '/'; r->npairs++)
+		if (r->npairs == GPU_MAX ||
+		    !take_uuid(&r->path, '=', &r->pairs[r->npairs].oldUuid) ||
+		    !take_uuid(&r->path, ' ', &r->pairs[r->npairs].newUuid))
+			return false;
+	return *r->path;
 }
 
-/* "BYTES [MS] [hold]" */
-static bool parse_yield(struct request *r, char *text)
+static bool take_room(struct request *r)
 {
-	char *space;
-
-	r->hold = cut_hold(text);
-	space = text ? strchr(text, ' ') : NULL;
-	if (space)
-		*space++ = '\0';
-	r->timeout_ms = parse_number(space ? space : "", CONTROL_PAUSE_TIMEOUT_MS);
-	return parse_room(r, text) && r->timeout_ms >= 0;
+	r->hold = !strcmp(r->line.word[0], "hold");
+	r->bytes = r->line.number[0];
+	return r->hold || !*r->line.word[0];
 }
 
-static const struct row {
-	const char *text;
-	enum request_word word;
-	bool (*parse)(struct request *r, char *argument); /* NULL: it has none; false: not valid */
-	const char *expected;
-} rows[] = {
-	{"status", REQUEST_STATUS, parse_nothing, EXPECTED},
-	{"pause", REQUEST_PAUSE, parse_pause, EXPECTED},
-	{"hold", REQUEST_PAUSE, parse_held_pause, EXPECTED},
-	{"resume", REQUEST_RESUME, parse_resume, EXPECTED},
-	{"regain", REQUEST_RESUME, parse_held_resume, EXPECTED},
-	{"trim", REQUEST_TRIM, parse_nothing, EXPECTED},
-	{"snapshot", REQUEST_SNAPSHOT, parse_snapshot, EXPECTED},
-	{"done", REQUEST_DONE, parse_done, EXPECTED},
-	{"moved", REQUEST_MOVED, parse_moved, EXPECTED_MOVED},
-	{"yield", REQUEST_YIELD, parse_yield, EXPECTED_YIELD},
-	{"room", REQUEST_ROOM, parse_room, EXPECTED_YIELD},
-};
-
-const char *request_parse(char *line, struct request *request)
+static bool take_yield(struct request *r)
 {
-	size_t len = strcspn(line, " ");
-	char *argument = line[len] ? line + len + 1 : NULL;
+	return take_room(r) && take_ms(r, 1, CONTROL_PAUSE_TIMEOUT_MS);
+}
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		if (strlen(rows[i].text) != len || strncmp(line, rows[i].text, len))
-			continue;
-		*request = (struct request){.word = rows[i].word};
-		return rows[i].parse(request, argument) ? NULL : rows[i].expected;
-	}
-	return EXPECTED;
+static bool take_step(struct request *r)
+{
+	if (!r->line.number[0] || r->line.number[0] > PROTOCOL_STEP)
+		return false;
+	r->order.step = r->line.number[0];
+	return true;
 }
 
 /* "NUMBER ID:COUNT..." */
-static bool parse_reach(struct hold_order *order, const char *text)
+static bool take_reach(struct request *r)
 {
-	unsigned long long count;
-	int len = 0;
+	const char *text = r->line.text;
+	struct hold_order *order = &r->order;
 
-	if (sscanf(text, "%9u%n", &order->reach, &len) != 1)
-		return false;
-	for (text += len; *text; text += len) {
-		struct ranks_target *target = &order->targets[order->ntargets];
+	for (; *text; order->ntargets++, text += *text == ' ') {
+		uint64_t target[2];
 
-		if (order->ntargets == RANKS_COMMS ||
-		    sscanf(text, " %9u:%18llu%n", &target->id, &count, &len) != 2)
+		if (order->ntargets == RANKS_COMMS || !line_numbers(&text, INT64_MAX, target, 2) ||
+		    target[0] > UINT32_MAX)
 			return false;
-		target->count = count;
-		order->ntargets++;
+		order->targets[order->ntargets] = (struct ranks_target){target[0], target[1]};
 	}
-	return order->reach && order->ntargets;
+	order->reach = r->line.number[0] > UINT_MAX ? 0 : r->line.number[0];
+	return order->reach;
 }
 
-const char *request_parse_order(const char *line, struct request_order *order)
+static bool take_beside(struct request *r)
 {
-	int calls = strncmp(line, "step ", 5) ? 0 : parse_number(line + 5, 0);
+	return r->line.number[0] && r->line.number[0] <= INT_MAX;
+}
 
-	*order = (struct request_order){.order.commit = !strcmp(line, "commit"),
-					.abort = !strcmp(line, "abort")};
-	if (!strncmp(line, "beside ", 7) && parse_number(line + 7, 0) > 0) {
-		order->beside = parse_number(line + 7, 0);
-		return NULL;
+/* Of the lines with a meaning beyond their parts. */
+static bool (*const takers[TO_JOB])(struct request *r) = {
+	[REQUEST_PAUSE] = take_pause,       [REQUEST_HOLD] = take_pause,
+	[REQUEST_RESUME] = take_resume,     [REQUEST_REGAIN] = take_resume,
+	[REQUEST_SNAPSHOT] = take_snapshot, [REQUEST_DONE] = take_done,
+	[REQUEST_MOVED] = take_moved,       [REQUEST_YIELD] = take_yield,
+	[REQUEST_ROOM] = take_room,         [ORDER_STEP] = take_step,
+	[ORDER_REACH] = take_reach,         [ORDER_BESIDE] = take_beside,
+};
+
+static const char *expected_for(int id)
+{
+	switch (id) {
+	case REQUEST_MOVED:
+		return "moved [GPU-OLD=GPU-NEW]... /DIR";
+	case REQUEST_YIELD:
+	case REQUEST_ROOM:
+		return "yield BYTES [MS] [hold], or room BYTES [hold] by the same client";
+	default:
+		return "status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], "
+		       "regain [MS], trim, snapshot ... /DIR or done /DIR";
 	}
-	if (calls > 0 && calls <= PROTOCOL_STEP)
-		order->order.step = calls;
-	if (order->order.step || order->order.commit || order->abort)
-		return NULL;
-	if (!strncmp(line, "reach ", 6) && parse_reach(&order->order, line + 6))
-		return NULL;
-	order->order = (struct hold_order){0};
-	return "step N, reach N ID:COUNT..., beside PID, commit or abort";
+}
+
+void request_parse(const char *text, struct request *r)
+{
+	bool (*take)(struct request *) = NULL;
+	bool valid;
+
+	*r = (struct request){.text = text};
+	valid = !line_parse(&lines_to_job, text, &r->line);
+	if (r->line.id < TO_JOB)
+		take = takers[r->line.id];
+	r->id = valid && (!take || take(r)) ? r->line.id : TO_JOB;
+	r->expected = expected_for(r->line.id);
+}
+
+bool request_is_order(const struct request *request)
+{
+	return request->id >= ORDER_STEP && request->id <= ORDER_ABORT;
 }

@@ -2,13 +2,14 @@
 #ifndef CUDAW_REQUEST_H
 #define CUDAW_REQUEST_H
 /*
- * Parses the lines of clients (protocol.h) by a table of words, each with the function that reads
- * its arguments. Nothing is carried out here.
+ * What a line that has come to the job asks (protocol.h): a request, an order of a client that holds, or
+ * something that only cudawd says. Nothing is carried out here.
  */
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
+#include "common/lines.h"
 
 #include <cuda.h>
 
@@ -16,20 +17,13 @@
 
 #define CONTROL_PAUSE_TIMEOUT_MS 30000
 
-enum request_word {
-	REQUEST_STATUS,
-	REQUEST_PAUSE,
-	REQUEST_RESUME,
-	REQUEST_TRIM,
-	REQUEST_SNAPSHOT,
-	REQUEST_DONE,
-	REQUEST_MOVED,
-	REQUEST_YIELD,
-	REQUEST_ROOM,
-};
+#define REQUEST_ORDERS "step N, reach N ID:COUNT..., beside PID, commit or abort"
 
 struct request {
-	enum request_word word;
+	int id; /* one of enum to_job; TO_JOB: it is not valid, and only this, @text, @expected and line.id are */
+	const char *text;
+	const char *expected; /* in place of @text, if that is no order */
+	struct line line;
 	bool hold; /* a client holds the operation (hold.h) */
 	int timeout_ms;
 	enum release_choice release;
@@ -38,22 +32,12 @@ struct request {
 	size_t bytes;              /* of yield and room */
 	CUcheckpointGpuPair pairs[GPU_MAX];
 	size_t npairs;
+	struct hold_order order; /* of step and reach */
 };
 
-/*
- * Parse @line, which may be changed. Returns NULL, or the requests that were expected; an unknown
- * word leaves @line as it was.
- */
-const char *request_parse(char *line, struct request *request);
+/* Parse @text, which must stay in place. */
+void request_parse(const char *text, struct request *request);
 
-/* A line of a client that holds. */
-struct request_order {
-	struct hold_order order;
-	pid_t beside; /* that process shares a GPU; 0: the line says something else */
-	bool abort;
-};
-
-/* Parse @line. Returns NULL, or the orders that were expected. */
-const char *request_parse_order(const char *line, struct request_order *order);
+bool request_is_order(const struct request *request);
 
 #endif

@@ -2,6 +2,7 @@
 #include "checkpoint/control/turn.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
+#include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/turn_idle.h"
 #include "checkpoint/control/turn_needs.h"
@@ -97,15 +98,14 @@ const char *turn_behind(void)
 	return turn.c ? turn.behind : "";
 }
 
-/* PID NAME; the name may be missing. */
-static void take_behind(const char *line)
+/* PID [NAME] */
+static void take_behind(const struct line *line)
 {
-	char name[65] = "";
-	unsigned int pid = 0;
+	const char *name = line->text;
 
-	sscanf(line, "%*s %u %64[^\n]", &pid, name);
-	snprintf(turn.behind, sizeof(turn.behind), *name ? "%u (%s)" : "%u", pid, name);
-	if (!pid)
+	snprintf(turn.behind, sizeof(turn.behind), *name ? "%u (%.64s)" : "%u",
+		 (unsigned int)line->number[0], name);
+	if (!line->number[0])
 		*turn.behind = '\0';
 }
 
@@ -115,15 +115,13 @@ const char *turn_unfit(void)
 }
 
 /* UUID NEEDS THERE; NEEDS 0: it fits. */
-static void take_unfit(const char *line)
+static void take_unfit(const struct line *line)
 {
-	char needs_text[FORMAT_SIZE], there_text[FORMAT_SIZE];
-	size_t needs = 0, there = 0;
+	char needs[FORMAT_SIZE], there[FORMAT_SIZE];
 
-	sscanf(line, "%*s %*s %zu %zu", &needs, &there);
 	snprintf(turn.unfit, sizeof(turn.unfit), "needs %s, and at most %s are there",
-		 format_bytes(needs_text, needs), format_bytes(there_text, there));
-	if (!needs)
+		 format_bytes(needs, line->number[0]), format_bytes(there, line->number[1]));
+	if (!line->number[0])
 		*turn.unfit = '\0';
 }
 
@@ -246,10 +244,13 @@ static void notice_loss(void)
 	growth_untold();
 }
 
-static void take_end(const char *answer)
+static void take_end(const struct line *line)
 {
+	char answer[224];
+
+	snprintf(answer, sizeof(answer), "%s %s", line->word[0], line->text);
 	say_once("the daemon refuses the job", answer);
-	if (!strncmp(answer, end_names[END_INVALID], strlen(end_names[END_INVALID])))
+	if (line->end == END_INVALID)
 		leave_for_good();
 	/* What it could not do, it would soon be asked for again. */
 	if (turn.welcome)
@@ -257,37 +258,45 @@ static void take_end(const char *answer)
 	server_end(turn.c);
 }
 
-bool turn_take_line(const char *line)
+bool turn_take(const struct request *r)
 {
-	unsigned int number = 0;
-	char word[16] = "";
+	const struct line *line = &r->line;
+	unsigned int number = (unsigned int)line->number[0];
 
 	turn.heard_ms = clock_ms();
 	turn.ping_ms = 0;
-	if (sscanf(line, "%15s", word) != 1)
-		return true;
-	if (!strcmp(word, "yield") || !strcmp(word, "room"))
+	if (line->id == REQUEST_YIELD || line->id == REQUEST_ROOM)
 		return false;
-	sscanf(line, "%*s %u", &number);
-	if (!strcmp(word, "welcome")) {
+	switch (r->id) {
+	case TURN_WELCOME:
 		turn.welcome = true;
 		*turn.why = '\0';
 		turn.patience_ms = 0;
 		turn_idle_set(number);
-	} else if (!strcmp(word, "idle")) {
+		break;
+	case TURN_IDLE:
 		turn_idle_set(number);
-	} else if (!strcmp(word, "watch") || !strcmp(word, "unwatch")) {
-		turn.watched = *word == 'w';
-	} else if (!strcmp(word, "try") || !strcmp(word, "no")) {
-		growth_answer(number, *word == 't');
-	} else if (!strcmp(word, "behind")) {
+		break;
+	case TURN_WATCH:
+	case TURN_UNWATCH:
+		turn.watched = line->id == TURN_WATCH;
+		break;
+	case TURN_TRY:
+	case TURN_NO:
+		growth_answer(number, line->id == TURN_TRY);
+		break;
+	case TURN_BEHIND:
 		take_behind(line);
-	} else if (!strcmp(word, "unfit")) {
+		break;
+	case TURN_UNFIT:
 		take_unfit(line);
-	} else if (!strcmp(word, "end")) {
-		take_end(line + strcspn(line, " ") + (strchr(line, ' ') != NULL));
+		break;
+	case TURN_END:
+		take_end(line);
+		break;
+	default: /* others are of a later version */
+		break;
 	}
-	/* Others are of a later version. */
 	return true;
 }
 

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 
 struct client;
+struct request;
 
 /* Before the control thread begins. @wake is wake_up(). */
 void turn_init(void (*wake)(void));
@@ -39,7 +40,7 @@ const char *turn_behind(void);
 const char *turn_unfit(void);
 
 /* A line of the daemon. False: it is a request, as of other clients. */
-bool turn_take_line(const char *line);
+bool turn_take(const struct request *r);
 
 /* The program handles SIGTERM: it is to get its turn before others, if it has none. */
 void turn_ends(void);

@@ -57,7 +57,7 @@ def a_command_that_dies_before_the_commit_leaves_the_job_running():
 
 def orders_that_are_none_end_the_hold():
     job = started(2, "odd")
-    for order in (b"step 0\n", b"step x\n", b"step 999999999\n", b"hurry\n", b"x" * 4095):
+    for order in (b"step 0\n", b"step x\n", b"step 999999999\n", b"hurry\n", b"x" * 4096, b"commit\0\n"):
         client = held(ranks_of("odd")[0])
         client.sendall(order)
         text = b""
