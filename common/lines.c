@@ -2,6 +2,7 @@
 #include "common/lines.h"
 #include "common/ascii.h"
 #include "common/nvml.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -85,12 +86,19 @@ struct line_form {
 };
 
 #define FORM(id, word, parts) {word, parts},
-static const struct line_form to_job[] = {REQUEST_MAP(FORM) ORDER_MAP(FORM) TURN_MAP(FORM)};
-static const struct line_form to_daemon[] = {REPORT_MAP(FORM) MEMBER_MAP(FORM) COMMAND_MAP(FORM)};
+#define TABLE(n, most, ...)                                      \
+	{                                                        \
+		(const struct line_form[]){__VA_ARGS__}, n, most \
+	}
 
-const struct line_table lines_to_job = {to_job, TO_JOB, INT64_MAX};
+const struct line_table lines_to_job =
+	TABLE(TO_JOB, INT64_MAX, REQUEST_MAP(FORM) ORDER_MAP(FORM) TURN_MAP(FORM));
+const struct line_table lines_from_job =
+	TABLE(FROM_JOB, INT64_MAX, REPORT_MAP(FORM) STATUS_MAP(FORM));
 /* No GPU has so many bytes. */
-const struct line_table lines_to_daemon = {to_daemon, TO_DAEMON, UINT64_C(1) << 50};
+const struct line_table lines_to_daemon =
+	TABLE(TO_DAEMON, UINT64_C(1) << 50, REPORT_MAP(FORM) MEMBER_MAP(FORM) COMMAND_MAP(FORM));
+const struct line_table lines_from_daemon = TABLE(FROM_DAEMON, INT64_MAX, LISTED_MAP(FORM));
 
 bool line_numbers(const char **text, uint64_t most, uint64_t *numbers, int n)
 {
@@ -115,9 +123,11 @@ bool line_numbers(const char **text, uint64_t most, uint64_t *numbers, int n)
 
 static const char *take_number(const char *text, uint64_t most, struct line *line)
 {
-	if (!line_numbers(&text, most, &line->number[line->numbers], 1) || (*text && *text != ' '))
+	uint64_t number;
+
+	if (!line_numbers(&text, most, &number, 1) || (*text && *text != ' '))
 		return NULL;
-	line->numbers++;
+	line->number[line->numbers++] = number;
 	return text;
 }
 
@@ -187,5 +197,15 @@ int line_parse(const struct line_table *table, const char *text, struct line *li
 		line->id = i;
 		return take_parts(form->parts, text + len, table->most, line) ? 0 : -EBADMSG;
 	}
-	return 0;
+	return len ? 0 : -EBADMSG;
+}
+
+void line_store(const struct line *line, const struct line_field *field, void *object)
+{
+	char *to = (char *)object + field->at;
+
+	if (field->size && line->numbers)
+		memcpy(to, &line->number[0], sizeof(uint64_t));
+	else if (field->size)
+		format_copy(to, field->size, line->text);
 }

@@ -43,7 +43,7 @@ struct line_table {
 	uint64_t most; /* that a number may be */
 };
 
-extern const struct line_table lines_to_job, lines_to_daemon;
+extern const struct line_table lines_to_job, lines_from_job, lines_to_daemon, lines_from_daemon;
 
 #define LINE_NUMBERS 4
 #define LINE_WORDS   3
@@ -60,10 +60,23 @@ struct line {
 };
 
 /*
- * Parse @text, a line without its newline, into @line. Returns 0, or -EBADMSG: a known line with something
- * else behind its word than it takes.
+ * Parse @text, a line without its newline, into @line. Returns 0, or -EBADMSG: it begins with no word, or is
+ * a known line with something else behind its word than it takes.
  */
 int line_parse(const struct line_table *table, const char *text, struct line *line);
+
+/* Where the text of a line goes, or its number if it has one, in a struct; a size of 0: nowhere. */
+struct line_field {
+	size_t at, size;
+};
+
+#define LINE_FIELD(type, field)                                                 \
+	{                                                                       \
+		offsetof(struct type, field), sizeof(((struct type *)0)->field) \
+	}
+
+/* Put what @line has to its field, in @object: a uint64_t, or text as format_copy() leaves it. */
+void line_store(const struct line *line, const struct line_field *field, void *object);
 
 /*
  * Read @n numbers with a ':' between each two, of at most @most, from the beginning of *@text, which then is

@@ -132,7 +132,7 @@
  *
  *	mapped BYTES		all that is mapped now
  *
- * and yield_ms, yield_bytes and yield_phase, as of a pause, and "end ok", or "end CODE ..." if less was
+ * and yield_us, yield_bytes and yield_phase, as of a pause, and "end ok", or "end CODE ..." if less was
  * freed and more is there. A job of which nothing was
  * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory
  * back, and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back,
@@ -247,7 +247,7 @@
  *
  * An event is a line "event NUMBER UNIX_MS KIND PID UID ID NAME TEXT"; "-" stands for no NAME.
  * The names and commands of another user's members are left out, except for root. All answers end
- * with a line "end".
+ * with a line "end". A line "unfit UUID NEEDS THERE" of a member is there if it gets no turn, as above.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *
@@ -336,21 +336,46 @@
 	X(END, "end", "eT")
 
 /* From a job to whoever asks it, or has its lease. */
-#define REPORT_MAP(X)                \
-	X(ID, "id", "t")             \
-	X(NAME, "name", "t")         \
-	X(PID, "pid", "n")           \
-	X(COMMAND, "command", "T")   \
-	X(STATE, "state", "t")       \
-	X(PROGRESS, "progress", "t") \
-	X(NOTE, "note", "t")         \
-	X(READY, "ready", "")        \
-	X(HELD, "held", "t")         \
-	X(COMMS, "comms", "t")       \
-	X(FREED, "freed", "n")       \
-	X(MAPPED, "mapped", "n")     \
-	X(FILLED, "filled", "")      \
+#define REPORT_MAP(X)                  \
+	X(ID, "id", "t")               \
+	X(NAME, "name", "t")           \
+	X(PID, "pid", "n")             \
+	X(COMMAND, "command", "T")     \
+	X(STATE, "state", "t")         \
+	X(PROGRESS, "progress", "wnn") \
+	X(NOTE, "note", "t")           \
+	X(READY, "ready", "")          \
+	X(HELD, "held", "wnN")         \
+	X(COMMS, "comms", "t")         \
+	X(FREED, "freed", "n")         \
+	X(MAPPED, "mapped", "n")       \
+	X(FILLED, "filled", "")        \
 	X(END, "end", "eT")
+
+/* From a job to its client, beside these: its status. */
+#define STATUS_MAP(X)                            \
+	X(PROTOCOL, "protocol", "n")             \
+	X(UID, "uid", "n")                       \
+	X(GPU, "gpu", "nwT")                     \
+	X(ADDRESSING, "addressing", "wT")        \
+	X(CARRIED, "carried", "n")               \
+	X(LEFT_TO_DRIVER, "left_to_driver", "n") \
+	X(PAUSED, "paused", "n")                 \
+	X(SPILLED, "spilled", "n")               \
+	X(SNAPSHOT, "snapshot", "t")             \
+	X(POOL, "pool", "n")                     \
+	X(PAUSE_US, "pause_us", "n")             \
+	X(PAUSE_BYTES, "pause_bytes", "n")       \
+	X(PAUSE_PHASE, "pause_phase", "wn")      \
+	X(RESUME_US, "resume_us", "n")           \
+	X(RESUME_BYTES, "resume_bytes", "n")     \
+	X(RESUME_PHASE, "resume_phase", "wn")    \
+	X(WAITS, "waits", "wnn")                 \
+	X(WAITING, "waiting", "t")               \
+	X(REASON, "reason", "t")                 \
+	X(FAILED_US, "failed_us", "n")           \
+	X(SIGNALS, "signals", "t")               \
+	X(NO_TURNS, "no_turns", "t")
 
 /* From a job to the daemon, beside these. */
 #define MEMBER_MAP(X)              \
@@ -377,16 +402,40 @@
 	X(DRAIN, "drain", "u")   \
 	X(UNDRAIN, "undrain", "u")
 
+/* From the daemon to a command. */
+#define LISTED_MAP(X)                 \
+	X(DAEMON, "daemon", "nt")     \
+	X(GPU, "gpu", "unnnnW")       \
+	X(MEMBER, "member", "nnnw")   \
+	X(ID, "id", "T")              \
+	X(NAME, "name", "t")          \
+	X(COMMAND, "command", "T")    \
+	X(CLASS, "class", "t")        \
+	X(WEIGHT, "weight", "n")      \
+	X(NEED, "need", "unn")        \
+	X(UNFIT, "unfit", "unn")      \
+	X(TURN, "turn", "nnnn")       \
+	X(EVENT, "event", "nnwnnwwT") \
+	X(NOTE, "note", "t")          \
+	X(END, "end", "eT")
+
+/* The ids, of the lines that one side reads. Both readers of a job's reports have them first. */
 #define REQUEST_ENUM(id, word, parts) REQUEST_##id,
 #define ORDER_ENUM(id, word, parts)   ORDER_##id,
 #define TURN_ENUM(id, word, parts)    TURN_##id,
-enum to_job { REQUEST_MAP(REQUEST_ENUM) ORDER_MAP(ORDER_ENUM) TURN_MAP(TURN_ENUM) TO_JOB };
-
+#define REPORT_ENUM(id, word, parts)  REPORT_##id,
+#define STATUS_ENUM(id, word, parts)  STATUS_##id,
 #define MEMBER_ENUM(id, word, parts)  MEMBER_##id,
 #define COMMAND_ENUM(id, word, parts) COMMAND_##id,
+#define LISTED_ENUM(id, word, parts)  LISTED_##id,
+enum to_job { REQUEST_MAP(REQUEST_ENUM) ORDER_MAP(ORDER_ENUM) TURN_MAP(TURN_ENUM) TO_JOB };
+enum { REPORT_MAP(REPORT_ENUM) REPORTS };
+enum from_job { STATUS_FIRST = REPORTS - 1, STATUS_MAP(STATUS_ENUM) FROM_JOB };
 enum to_daemon {
-	REPORT_MAP(MEMBER_ENUM) MEMBER_MAP(MEMBER_ENUM) COMMAND_MAP(COMMAND_ENUM) TO_DAEMON
+	MEMBER_FIRST = REPORTS - 1,
+	MEMBER_MAP(MEMBER_ENUM) COMMAND_MAP(COMMAND_ENUM) TO_DAEMON
 };
+enum from_daemon { LISTED_MAP(LISTED_ENUM) FROM_DAEMON };
 
 /* States of a process, as status reports them. */
 #define STATE_MAP(X)                                              \

@@ -26,15 +26,11 @@
 #define RETRY_MS     1000 /* until a missing socket is tried again */
 #define NAME_MS      1000 /* between two looks whether the socket has its name */
 
-struct refusal {
-	enum end_code code;
-	const char *message;
+/* The reasons to turn a client away. */
+static const char *const refusals[ENDS] = {
+	[END_BUSY] = "all connections to this job wait for an answer; try again later",
+	[END_FAILED] = "the program has no free descriptor for an answer (RLIMIT_NOFILE)",
 };
-
-static const struct refusal full = {
-	END_BUSY, "all connections to this job wait for an answer; try again later"};
-static const struct refusal no_room = {
-	END_FAILED, "the program has no free descriptor for an answer (RLIMIT_NOFILE)"};
 
 static struct rundir_home home;
 static struct ownfd listener = OWNFD_NONE;
@@ -227,7 +223,7 @@ static struct client *find_silent(void)
 	return found;
 }
 
-static bool is_full(void)
+static bool all_wait(void)
 {
 	for (int i = 0; i < SERVER_SLOTS; i++)
 		if (clients[i].used && !clients[i].waits)
@@ -240,7 +236,7 @@ static bool has_room(void)
 {
 	int n = count_clients();
 
-	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && is_full()) || find_silent();
+	return n < SERVER_CLIENTS || (n < SERVER_SLOTS && all_wait()) || find_silent();
 }
 
 int server_poll_fds(struct pollfd *fds)
@@ -303,11 +299,11 @@ struct client *server_adopt(int fd)
 	return c;
 }
 
-static void take_in(int fd, const struct refusal *refusal)
+static void take_in(int fd, enum end_code refused)
 {
 	struct client *c = add(fd);
 
-	c->refusal = refusal;
+	c->refused = refused;
 	if (same_user(fd))
 		return;
 	server_answer(c, END_DENIED, "this job belongs to another user");
@@ -342,14 +338,14 @@ static int accept_or_starve(void)
 /* Let the next client in. False if there is none, or if it has to wait. */
 static bool accept_client(void)
 {
-	const struct refusal *refusal = NULL;
+	enum end_code refused = END_NONE;
 	int fd = accept_or_starve();
 
 	/* accept() finds that no descriptor is free before it knows whether a client is there. */
 	if (starved && clock_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
 		ownfd_close(&reserved);
 		fd = accept_or_starve();
-		refusal = &no_room;
+		refused = END_FAILED;
 	}
 	if (starved && drop_silent())
 		return true;
@@ -358,8 +354,8 @@ static bool accept_client(void)
 		return false;
 	}
 	if (count_clients() >= SERVER_CLIENTS && !drop_silent())
-		refusal = &full;
-	take_in(fd, refusal);
+		refused = END_BUSY;
+	take_in(fd, refused);
 	return true;
 }
 
@@ -422,9 +418,9 @@ char *server_line(struct client *c)
 		c->lines = (struct lines){0};
 		c->gone = true;
 	}
-	if (!line || !c->refusal)
+	if (!line || !c->refused)
 		return line;
-	server_answer(c, c->refusal->code, c->refusal->message);
+	server_answer(c, c->refused, refusals[c->refused]);
 	server_end(c);
 	return NULL;
 }

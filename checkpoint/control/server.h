@@ -42,12 +42,13 @@ struct client {
 	struct ownfd own; /* its connection */
 	unsigned int id;
 	bool gone; /* it disconnected, or sent no valid line: handle its other lines, then end it */
-	bool ended;                    /* the next server_sweep() closes it */
-	bool adopted;                  /* we made the connection: it must not lose a line */
-	const struct refusal *refusal; /* not NULL: the reason why it is turned away */
-	double since_ms;               /* clock_ms() when it connected */
-	struct ownfd token;            /* a descriptor that came with its lines, closed with it */
-	bool token_lost;               /* a descriptor came, and no number was free for it */
+	bool ended;   /* the next server_sweep() closes it */
+	bool adopted; /* we made the connection: it must not lose a line */
+	enum end_code
+		refused;    /* END_NONE: no; the code of the answer with which it is turned away */
+	double since_ms;    /* clock_ms() when it connected */
+	struct ownfd token; /* a descriptor that came with its lines, closed with it */
+	bool token_lost;    /* a descriptor came, and no number was free for it */
 	struct lines lines;
 
 	/* The control thread's; zero at first. */

@@ -272,8 +272,7 @@ bool turn_take(const struct request *r)
 		turn.welcome = true;
 		*turn.why = '\0';
 		turn.patience_ms = 0;
-		turn_idle_set(number);
-		break;
+		/* fallthrough */
 	case TURN_IDLE:
 		turn_idle_set(number);
 		break;

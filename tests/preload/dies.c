@@ -10,12 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-__attribute__((visibility("default"))) ssize_t send(int fd, const void *data, size_t size,
-						    int flags)
+__attribute__((visibility("default"))) ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
+	const struct iovec *line = msg->msg_iov;
 	static int sent;
 
-	if (size == 7 && !memcmp(data, "commit\n", 7) && sent++ == atoi(getenv("TEST_COMMITS")))
+	if (line->iov_len == 6 && !memcmp(line->iov_base, "commit", 6) &&
+	    sent++ == atoi(getenv("TEST_COMMITS")))
 		raise(SIGKILL);
-	return syscall(SYS_sendto, fd, data, size, flags, NULL, 0);
+	return syscall(SYS_sendmsg, fd, msg, flags);
 }

@@ -136,9 +136,9 @@ struct control {
 	json_t *rows; /* for --json */
 };
 
-static int first_line(struct job *job, const char *key, char *value)
+static int first_line(struct job *job, const struct line *line)
 {
-	int err = outcome_line(job, key, value);
+	int err = outcome_line(job, line);
 
 	return err ? err : coordinate_is_over(job);
 }

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +44,7 @@ struct shown_event {
 	uint64_t number, unix_ms;
 	int pid;
 	unsigned int uid;
-	char kind[16], id[16], name[65];
+	const char *kind, *id, *name;
 	const char *text; /* "": none */
 };
 
@@ -53,19 +52,6 @@ struct shown_event {
 static const char *or_empty(const char *text)
 {
 	return strcmp(text, "-") != 0 ? text : "";
-}
-
-static bool parse(const char *line, struct shown_event *event)
-{
-	int end = 0;
-
-	if (sscanf(line, "event %" SCNu64 " %" SCNu64 " %15s %d %u %15s %64s %n", &event->number,
-		   &event->unix_ms, event->kind, &event->pid, &event->uid, event->id, event->name,
-		   &end) != 7 ||
-	    !end)
-		return false;
-	event->text = or_empty(line + end);
-	return true;
 }
 
 static void print_event(const struct shown_event *event)
@@ -99,12 +85,19 @@ static void print_json(const struct shown_event *event)
 }
 
 /* If nobody reads any more, there is no use in following. */
-static int take_line(void *arg, char *line)
+static int take_line(void *arg, const struct line *line)
 {
 	const bool *json = arg;
-	struct shown_event event;
+	const struct shown_event event = {.number = line->number[0],
+					  .unix_ms = line->number[1],
+					  .kind = line->word[0],
+					  .pid = (int)line->number[2],
+					  .uid = (unsigned int)line->number[3],
+					  .id = line->word[1],
+					  .name = line->word[2],
+					  .text = or_empty(line->text)};
 
-	if (!parse(line, &event))
+	if (line->id != LISTED_EVENT)
 		return 0;
 	if (*json)
 		print_json(&event);

@@ -5,84 +5,104 @@
 #include "tools/process/cudawd.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static void add_gpu(struct turns_list *list, const char *text)
+static void add_gpu(struct turns_list *list, const struct line *line)
 {
-	struct turns_gpu gpu = {.state = "open"};
+	struct turns_gpu *gpu = &list->gpus[list->ngpus];
 
-	if (list->ngpus < GPUS_MAX &&
-	    sscanf(text, "%40s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %15s", gpu.uuid,
-		   &gpu.total, &gpu.used, &gpu.others, &gpu.capacity, gpu.state) >= 5)
-		list->gpus[list->ngpus++] = gpu;
+	if (list->ngpus == GPUS_MAX)
+		return;
+	list->ngpus++;
+	*gpu = (struct turns_gpu){.total = line->number[0],
+				  .used = line->number[1],
+				  .others = line->number[2],
+				  .capacity = line->number[3]};
+	format_copy(gpu->uuid, sizeof(gpu->uuid), line->word[0]);
+	format_copy(gpu->state, sizeof(gpu->state), *line->word[1] ? line->word[1] : "open");
 }
 
-static int add_member(struct turns_list *list, const char *text)
+static int add_member(struct turns_list *list, const struct line *line)
 {
-	struct turns_member member = {0}, *grown;
+	struct turns_member *grown =
+				    reallocarray(list->members, list->nmembers + 1, sizeof(*grown)),
+			    *member;
 
-	if (sscanf(text, "%" SCNu32 " %d %u %15s", &member.number, &member.pid, &member.uid,
-		   member.state) != 4)
-		return -EPROTO;
-	grown = reallocarray(list->members, list->nmembers + 1, sizeof(member));
 	if (!grown)
 		return -ENOMEM;
 	list->members = grown;
-	grown[list->nmembers++] = member;
+	member = &grown[list->nmembers++];
+	*member = (struct turns_member){.number = (uint32_t)line->number[0],
+					.pid = (int)line->number[1],
+					.uid = (uid_t)line->number[2]};
+	format_copy(member->state, sizeof(member->state), line->word[0]);
 	return 0;
 }
 
-static void add_need(struct turns_member *member, const char *text)
+static void add_need(struct turns_member *member, const struct line *line)
 {
-	struct turns_need need;
+	struct turns_need *need = &member->needs[member->nneeds];
 
-	if (member->nneeds < GPUS_MAX &&
-	    sscanf(text, "%40s %" SCNu64 " %" SCNu64, need.uuid, &need.mapped, &need.total) == 3)
-		member->needs[member->nneeds++] = need;
+	if (member->nneeds == GPUS_MAX)
+		return;
+	member->nneeds++;
+	format_copy(need->uuid, sizeof(need->uuid), line->word[0]);
+	need->mapped = line->number[0];
+	need->total = line->number[1];
 }
 
-static void describe(struct turns_member *member, const char *key, const char *value)
+static const struct line_field fields[FROM_DAEMON] = {
+	[LISTED_ID] = LINE_FIELD(turns_member, id),
+	[LISTED_NAME] = LINE_FIELD(turns_member, name),
+	[LISTED_COMMAND] = LINE_FIELD(turns_member, command),
+	[LISTED_CLASS] = LINE_FIELD(turns_member, class),
+};
+
+static void describe(struct turns_member *member, const struct line *line)
 {
-	if (!strcmp(key, "id"))
-		format_copy(member->id, sizeof(member->id), value);
-	else if (!strcmp(key, "name"))
-		format_copy(member->name, sizeof(member->name), value);
-	else if (!strcmp(key, "command"))
-		format_copy(member->command, sizeof(member->command), value);
-	else if (!strcmp(key, "class"))
-		format_copy(member->class, sizeof(member->class), value);
-	else if (!strcmp(key, "weight"))
-		member->weight = atoi(value);
-	else if (!strcmp(key, "need"))
-		add_need(member, value);
-	else if (!strcmp(key, "unfit"))
-		sscanf(value, "%40s %" SCNu64 " %" SCNu64, member->unfit.uuid, &member->unfit.needs,
-		       &member->unfit.there);
-	else if (!strcmp(key, "turn"))
-		sscanf(value, "%lf %lf %u %" SCNu32, &member->wait_ms, &member->left_ms,
-		       &member->turns, &member->waits_for);
+	switch (line->id) {
+	case LISTED_WEIGHT:
+		member->weight = (int)line->number[0];
+		break;
+	case LISTED_NEED:
+		add_need(member, line);
+		break;
+	case LISTED_UNFIT:
+		format_copy(member->unfit.uuid, sizeof(member->unfit.uuid), line->word[0]);
+		member->unfit.needs = line->number[0];
+		member->unfit.there = line->number[1];
+		break;
+	case LISTED_TURN:
+		member->wait_ms = line->number[0];
+		member->left_ms = line->number[1];
+		member->turns = (unsigned int)line->number[2];
+		member->waits_for = (uint32_t)line->number[3];
+		break;
+	default:
+		if (line->id < FROM_DAEMON)
+			line_store(line, &fields[line->id], member);
+	}
 }
 
-static int take_line(void *arg, char *line)
+static int take_line(void *arg, const struct line *line)
 {
 	struct turns_list *list = arg;
-	char *value = strchr(line, ' ');
 
-	if (!value)
+	switch (line->id) {
+	case LISTED_MEMBER:
+		return add_member(list, line);
+	case LISTED_DAEMON:
+		list->pid = (int)line->number[0];
+		format_copy(list->version, sizeof(list->version), line->text);
 		return 0;
-	*value++ = '\0';
-	if (!strcmp(line, "member"))
-		return add_member(list, value);
-	if (!strcmp(line, "daemon"))
-		sscanf(value, "%d %31s", &list->pid, list->version);
-	else if (!strcmp(line, "gpu"))
-		add_gpu(list, value);
-	else if (list->nmembers)
-		describe(&list->members[list->nmembers - 1], line, value);
-	return 0;
+	case LISTED_GPU:
+		add_gpu(list, line);
+		return 0;
+	default:
+		if (list->nmembers)
+			describe(&list->members[list->nmembers - 1], line);
+		return 0;
+	}
 }
 
 const struct turns_member *awaited_by(const struct turns_list *list,

@@ -64,10 +64,10 @@ static int add_gpu(char *request, size_t size, const char *word)
 }
 
 /* "note TEXT" says what is wrong with the order. */
-static int take_line(void *arg, char *line)
+static int take_line(void *arg, const struct line *line)
 {
-	if (!strncmp(line, "note ", 5))
-		format_copy(arg, PROTOCOL_MESSAGE, line + 5);
+	if (line->id == LISTED_NOTE)
+		format_copy(arg, PROTOCOL_MESSAGE, line->text);
 	return 0;
 }
 

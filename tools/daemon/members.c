@@ -299,10 +299,9 @@ static void join(struct member *m, double now)
 }
 
 /* The phase of an operation, and how far it is. */
-static void take_progress(struct member *m, const char *text)
+static void take_progress(struct member *m, const char *phase)
 {
-	m->drains = !strncmp(text, "start ", 6) || !strncmp(text, "drain ", 6) ||
-		    !strncmp(text, "waiting ", 8);
+	m->drains = !strcmp(phase, "start") || !strcmp(phase, "drain") || !strcmp(phase, "waiting");
 }
 
 /* A line that comes in the introduction, and later as well. False: it is malformed. */
@@ -311,14 +310,14 @@ static bool take_fact(struct member *m, const struct line *line, double now)
 	switch (line->id) {
 	case MEMBER_NEED:
 		return take_need(m, line, now);
-	case MEMBER_STATE:
+	case REPORT_STATE:
 		return take_state(m, line->text, now);
-	case MEMBER_PROGRESS:
-		take_progress(m, line->text);
+	case REPORT_PROGRESS:
+		take_progress(m, line->word[0]);
 		return true;
-	case MEMBER_PID:
-	case MEMBER_NOTE:
-	case MEMBER_READY:
+	case REPORT_PID:
+	case REPORT_NOTE:
+	case REPORT_READY:
 	case TO_DAEMON:
 		return true;
 	default:
@@ -330,13 +329,13 @@ static bool take_fact(struct member *m, const struct line *line, double now)
 static bool take_introduction(struct member *m, const struct line *line, double now)
 {
 	switch (line->id) {
-	case MEMBER_ID:
+	case REPORT_ID:
 		take_word(m->job, sizeof(m->job), line->text);
 		return true;
-	case MEMBER_NAME:
+	case REPORT_NAME:
 		take_word(m->name, sizeof(m->name), line->text);
 		return true;
-	case MEMBER_COMMAND:
+	case REPORT_COMMAND:
 		format_copy(m->command, sizeof(m->command), line->text);
 		return true;
 	case MEMBER_CLASS:
@@ -372,16 +371,10 @@ static void take_grow(struct member *m, const struct line *line, double now)
 
 static enum turns_end end_of(enum end_code code)
 {
-	switch (code) {
-	case END_OK:
-		return TURNS_OK;
-	case END_TIMEOUT:
-		return TURNS_TIMEOUT;
-	case END_NOMEM:
-		return TURNS_NOMEM;
-	default:
-		return TURNS_FAILED;
-	}
+	return code == END_OK        ? TURNS_OK
+	       : code == END_TIMEOUT ? TURNS_TIMEOUT
+	       : code == END_NOMEM   ? TURNS_NOMEM
+				     : TURNS_FAILED;
 }
 
 static void note_end(const struct member *m, enum turns_end end, const struct line *line,
@@ -420,12 +413,12 @@ static void take_end(struct member *m, const struct line *line, double now)
 }
 
 /* That of a fill may cross a yield, which calls the fill off. False: it is malformed. */
-static bool take_held(struct member *m, const char *text, double now)
+static bool take_held(struct member *m, const struct line *line, double now)
 {
 	bool filled = m->filled;
 
 	m->filled = false;
-	return (m->hand == HAND_OUT && filled) || !parties_held(parties, m->id, text, now);
+	return (m->hand == HAND_OUT && filled) || !parties_take(parties, m->id, line, now);
 }
 
 /* All that it has now. Of which GPU is known if it has one. */
@@ -465,24 +458,24 @@ static bool take_report(struct member *m, const struct line *line, double now)
 	case MEMBER_PING:
 		connection_say(m->connection, "pong");
 		return true;
-	case MEMBER_FREED:
+	case REPORT_FREED:
 		m->freed = line->number[0];
 		parties_freed(parties, m->id, line->number[0], now);
 		return true;
-	case MEMBER_MAPPED:
+	case REPORT_MAPPED:
 		set_mapped(m, line->number[0]);
 		parties_mapped(parties, m->id, line->number[0], now);
 		return true;
-	case MEMBER_FILLED:
+	case REPORT_FILLED:
 		m->filled = true;
 		return true;
-	case MEMBER_END:
+	case REPORT_END:
 		take_end(m, line, now);
 		return true;
-	case MEMBER_HELD:
-		return take_held(m, line->text, now);
-	case MEMBER_COMMS:
-		return !parties_comms(parties, m->id, line->text, now);
+	case REPORT_HELD:
+		return take_held(m, line, now);
+	case REPORT_COMMS:
+		return !parties_take(parties, m->id, line, now);
 	default:
 		return take_fact(m, line, now);
 	}
@@ -502,7 +495,7 @@ bool members_take(struct connection *connection, const struct line *line, double
 	if (line->id != MEMBER_PING && now > m->heard_ms)
 		m->heard_ms = now;
 	/* A fill that waits for memory sends progress lines, too. */
-	if (line->id != MEMBER_PING && line->id != MEMBER_PROGRESS && now > m->moved_ms)
+	if (line->id != MEMBER_PING && line->id != REPORT_PROGRESS && now > m->moved_ms)
 		m->moved_ms = now;
 	return (m->id ? take_report : take_introduction)(m, line, now);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/party.h"
+#include "common/lines.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -413,7 +414,7 @@ void parties_give(struct parties *p, uint32_t id, double now)
 		turns_give(p->turns, m->party->member, now);
 }
 
-int parties_held(struct parties *p, uint32_t id, const char *value, double now)
+int parties_take(struct parties *p, uint32_t id, const struct line *line, double now)
 {
 	struct process *m = parties_find(p, id);
 	struct party *party = m ? m->party : NULL;
@@ -421,21 +422,12 @@ int parties_held(struct parties *p, uint32_t id, const char *value, double now)
 	if (!m || !m->asked)
 		return 0;
 	if (party->round == ROUND_IN) {
-		m->held = true;
+		m->held |= line->id == REPORT_HELD;
 		return 0;
 	}
 	if (party->committed || !party->rest.ranks)
 		return 0;
-	return rest_take_held(&party->rest, m->rank, value, (int64_t)now);
-}
-
-int parties_comms(struct parties *p, uint32_t id, const char *value, double now)
-{
-	struct process *m = parties_find(p, id);
-
-	if (!m || !m->asked || m->party->committed || !m->party->rest.ranks)
-		return 0;
-	return rest_take_comms(&m->party->rest, m->rank, value, (int64_t)now);
+	return rest_take(&party->rest, m->rank, line, (int64_t)now);
 }
 
 void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double now)

@@ -38,6 +38,7 @@ struct party_order {
 	const char *text; /* of PARTY_SAY; valid during the call */
 };
 
+struct line;
 struct parties;
 
 /* NULL if there is no memory. */
@@ -80,9 +81,8 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now);
 void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double now);
 void parties_give(struct parties *p, uint32_t id, double now);
 
-/* The value of a "held" or a "connections" line of a process. Returns 0 or -EBADMSG. */
-int parties_held(struct parties *p, uint32_t id, const char *value, double now);
-int parties_comms(struct parties *p, uint32_t id, const char *value, double now);
+/* A "held" or a "comms" line of a process. Returns 0 or -EBADMSG. */
+int parties_take(struct parties *p, uint32_t id, const struct line *line, double now);
 
 /* Call @give for each order that is to be carried out now. @give must not call parties_*(). */
 void parties_decide(struct parties *p, double now, void (*give)(const struct party_order *, void *),

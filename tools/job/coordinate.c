@@ -112,22 +112,15 @@ void coordinate_end(struct job **jobs, size_t n)
 	}
 }
 
-int coordinate_take(struct job *job, const char *value)
+int coordinate_take(struct job *job, const struct line *line)
 {
 	struct party *party = job->party;
 
 	if (!party)
-		return -EBADMSG;
+		return line->id == REPORT_HELD ? -EBADMSG : 0;
 	if (party->committed || party->culprit)
 		return 0;
-	return rest_take_held(&party->rest, job->rank, value, clock_ms());
-}
-
-int coordinate_take_comms(struct job *job, const char *value)
-{
-	struct party *party = job->party;
-
-	return party ? rest_take_comms(&party->rest, job->rank, value, clock_ms()) : 0;
+	return rest_take(&party->rest, job->rank, line, clock_ms());
 }
 
 static bool ended_with(const struct job *job, enum end_code end)
@@ -308,15 +301,15 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job)
 	return again;
 }
 
-static int skip_line(struct job *job, const char *key, char *value)
+static int skip_line(struct job *job, const struct line *line)
 {
-	(void)job, (void)key, (void)value;
+	(void)job, (void)line;
 	return 0;
 }
 
-static int hang_up(struct job *job, const char *key, char *value)
+static int hang_up(struct job *job, const struct line *line)
 {
-	(void)job, (void)key, (void)value;
+	(void)job, (void)line;
 	return 1;
 }
 
@@ -393,27 +386,24 @@ static bool waits_for_memory(const struct job *job)
 }
 
 /* A process says ten times a second how far it is, also while it gets no further. */
-static int mend_progress(struct job *job, const char *value)
+static void mend_progress(struct job *job, const struct line *line)
 {
 	const struct job_progress before = job->progress;
 
-	if (job_progress_take(job, value))
-		return -EBADMSG;
+	job_progress_take(job, line);
 	if (strcmp(before.phase, job->progress.phase) || before.done != job->progress.done)
 		job->party->further_ms = clock_ms();
-	return 0;
 }
 
-static int mend_line(struct job *job, const char *key, char *value)
+static int mend_line(struct job *job, const struct line *line)
 {
 	struct party *party = job->party;
 
-	if (!strcmp(key, "held"))
-		return rest_take_held(&party->rest, job->rank, value, clock_ms());
-	if (strcmp(key, "progress"))
+	if (line->id == REPORT_HELD)
+		return rest_take(&party->rest, job->rank, line, clock_ms());
+	if (line->id != REPORT_PROGRESS)
 		return 0;
-	if (mend_progress(job, value))
-		return -EBADMSG;
+	mend_progress(job, line);
 	if (waits_for_memory(job) && clock_ms() >= mend_ms) {
 		strcpy(job->message,
 		       "it was paused, waits for GPU memory, and runs when that is free");

@@ -28,9 +28,8 @@
 int coordinate_begin(struct job **jobs, size_t n, bool resume);
 void coordinate_end(struct job **jobs, size_t n);
 
-/* Take the value of a "held" or a "comms" line. Returns 0 or -EBADMSG. */
-int coordinate_take(struct job *job, const char *value);
-int coordinate_take_comms(struct job *job, const char *value);
+/* Take a "held" or a "comms" line. Returns 0 or -EBADMSG. */
+int coordinate_take(struct job *job, const struct line *line);
 
 /* Send orders. Returns the milliseconds until the next call, @idle_ms if no job is held. */
 int coordinate_tick(struct job **jobs, size_t n, int idle_ms);

@@ -4,30 +4,24 @@
 #include "tools/job/jobs.h"
 #include "tools/report/progress.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-int job_progress_take(struct job *job, const char *value)
+void job_progress_take(struct job *job, const struct line *line)
 {
 	struct job_progress *progress = &job->progress;
-	char phase[sizeof(progress->phase)], clean[sizeof(progress->phase)];
-	uint64_t done, total;
+	char phase[sizeof(progress->phase)];
 
-	if (sscanf(value, "%31s %" SCNu64 " %" SCNu64, phase, &done, &total) != 3)
-		return -EBADMSG;
-	format_copy(clean, sizeof(clean), phase);
+	format_copy(phase, sizeof(phase), line->word[0]);
+	progress->done = line->number[0];
+	progress->total = line->number[1];
 	/* Each phase moves bytes at a rate of its own. */
-	if (!progress->any || strcmp(clean, progress->phase) != 0) {
-		strcpy(progress->phase, clean);
-		progress->first_done = done;
+	if (!progress->any || strcmp(phase, progress->phase) != 0) {
+		strcpy(progress->phase, phase);
+		progress->first_done = progress->done;
 		progress->first_ms = clock_ms();
 		progress->any = true;
 	}
-	progress->done = done;
-	progress->total = total;
-	return 0;
 }
 
 int jobs_show_progress(struct job **jobs, size_t n)

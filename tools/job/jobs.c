@@ -74,62 +74,46 @@ static void hang_up(struct job *job, int error)
 }
 
 /*
- * If the job has hung up, its last lines may still be there to be heard: hear() finds the end behind
- * them.
+ * Send a line, and a descriptor with the whole of it; 0 or less: none. If the job has hung up, its last lines
+ * may still be there to be heard: hear() finds the end behind them.
  */
-static void check_sent(struct job *job, ssize_t sent, int len)
+static void send_line(struct job *job, const char *text, int token)
 {
-	bool hung_up = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(token))];
+	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(token)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS}};
+	size_t len = strlen(text);
+	struct iovec iov[] = {{(char *)text, len}, {"\n", 1}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+	ssize_t sent;
 
-	if (sent != len && !hung_up)
+	if (len >= PROTOCOL_LINE)
+		hang_up(job, -ENAMETOOLONG);
+	if (job->fd < 0)
+		return;
+	memcpy(CMSG_DATA(&control.header), &token, sizeof(token));
+	if (token > 0) {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+	}
+	/* The socket has room for the few short lines of a conversation. */
+	sent = sendmsg(job->fd, &msg, MSG_NOSIGNAL);
+	if (sent != (ssize_t)len + 1 && (sent >= 0 || (errno != EPIPE && errno != ECONNRESET)))
 		hang_up(job, -EIO);
 }
 
 void job_say(struct job *job, const char *fmt, ...)
 {
-	char text[PROTOCOL_LINE];
+	char text[PROTOCOL_LINE + 1];
 	va_list ap;
-	int len;
 
 	va_start(ap, fmt);
-	len = vsnprintf(text, sizeof(text) - 1, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (len >= (int)sizeof(text) - 1) {
-		hang_up(job, -ENAMETOOLONG);
-		return;
-	}
-	text[len++] = '\n';
-	/* The socket has room for the few short lines of a conversation. */
-	if (job->fd >= 0)
-		check_sent(job, send(job->fd, text, len, MSG_NOSIGNAL), len);
-}
-
-/* The token is sent with the whole line, so it is there when the line is complete. */
-static void say_with_token(struct job *job, const char *text)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	char line[PROTOCOL_LINE];
-	int len = snprintf(line, sizeof(line), "%s\n", text);
-	struct iovec iov = {line, len};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
-	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-
-	if (job->token <= 0) {
-		job_say(job, "%s", text);
-		return;
-	}
-	cmsg->cmsg_level = SOL_SOCKET;
-	cmsg->cmsg_type = SCM_RIGHTS;
-	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(cmsg), &job->token, sizeof(job->token));
-	if (job->fd >= 0)
-		check_sent(job, sendmsg(job->fd, &msg, MSG_NOSIGNAL), len);
+	send_line(job, text, 0);
 }
 
 static void begin(struct job *job)
@@ -145,35 +129,19 @@ static void begin(struct job *job)
 	job->ready = false;
 }
 
-static void take_end(struct job *job, char *value)
+static void take_line(struct job *job, const char *text, const struct job_request *request)
 {
-	size_t len = strcspn(value, " ");
-	const char *message = value[len] ? value + len + 1 : "";
-	int code;
+	struct line line;
+	int ret = line_parse(&lines_from_job, text, &line);
 
-	value[len] = '\0';
-	code = name_find(end_names, ENDS, value);
-	job->end = code < 0 ? END_FAILED : (enum end_code)code;
-	format_copy(job->message, sizeof(job->message), message);
-	hang_up(job, len ? 0 : -EBADMSG);
-}
-
-static void take_line(struct job *job, char *line, const struct job_request *request)
-{
-	size_t len = strcspn(line, " ");
-	char *value = line[len] ? line + len + 1 : line + len;
-	int ret;
-
-	if (len == 0) {
-		hang_up(job, -EBADMSG);
+	if (!ret && line.id == REPORT_END) {
+		job->end = line.end;
+		format_copy(job->message, sizeof(job->message), line.text);
+		hang_up(job, 0);
 		return;
 	}
-	line[len] = '\0';
-	if (!strcmp(line, "end")) {
-		take_end(job, value);
-		return;
-	}
-	ret = request->line(job, line, value);
+	if (!ret)
+		ret = request->line(job, &line);
 	if (ret)
 		hang_up(job, ret < 0 ? ret : 0);
 }
@@ -242,9 +210,9 @@ static bool call(struct round *round, struct job *job)
 	job->fd = fd;
 	round->open++;
 	if (job->party && request->party_text)
-		say_with_token(job, request->party_text);
+		send_line(job, request->party_text, job->token);
 	else
-		job_say(job, "%s", request->text);
+		send_line(job, request->text, 0);
 	return true;
 }
 
@@ -358,4 +326,31 @@ out:
 	free(round.jobs);
 	free(round.polled);
 	free(round.fds);
+}
+
+void jobs_describe(struct job **jobs, size_t n)
+{
+	static const struct job_request request = {
+		.text = "status",
+		.limit_ms = JOBS_STATUS_MS,
+		.line = job_take_field,
+	};
+
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->status = (struct job_status){0};
+	jobs_ask(jobs, n, &request);
+	for (size_t i = 0; i < n; i++) {
+		struct job *job = jobs[i];
+
+		if (!job->error && job->end == END_DENIED)
+			job->error = -EACCES;
+		else if (!job->error && (job->end != END_OK || !job->status.protocol ||
+					 !job->status.id[0] || !job->status.state[0]))
+			job->error = -EBADMSG;
+		if (job_is_silent(job) && job_is_stopped(job))
+			job->error = -JOB_STOPPED;
+		job->described = !job->error;
+		if (job->error)
+			job->status = (struct job_status){0};
+	}
 }

@@ -164,7 +164,7 @@ struct job_request {
 	 * Called for each line except the last. Returns 0, or 1 to end the conversation, or a
 	 * negative errno, which ends it as well.
 	 */
-	int (*line)(struct job *job, const char *key, char *value);
+	int (*line)(struct job *job, const struct line *line);
 	/*
 	 * Called after every line until all conversations have ended, and after the milliseconds
 	 * that it returns. May be NULL.
@@ -216,8 +216,11 @@ void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf
 /* Send "status" to @jobs; described is set in those that gave a valid answer. */
 void jobs_describe(struct job **jobs, size_t n);
 
-/* Take one line of a status, or of the figures after a pause or resume. 0 or -EBADMSG. */
-int job_take_field(struct job *job, const char *key, char *value);
+/*
+ * Take one line of a status, or of the figures after a pause or resume. 0, -EBADMSG or -EPROTONOSUPPORT. In
+ * status.c, without I/O.
+ */
+int job_take_field(struct job *job, const struct line *line);
 
 /* True if its process is stopped, by SIGSTOP or a terminal, and so cannot answer. */
 bool job_is_stopped(const struct job *job);
@@ -228,8 +231,8 @@ bool job_is_silent(const struct job *job);
 /* True if nobody listens on the socket any more: the job has ended. */
 bool job_is_gone(const struct job *job);
 
-/* Take the value of a "progress" line of @job. Returns 0 or -EBADMSG. */
-int job_progress_take(struct job *job, const char *value);
+/* Take a "progress" line of @job. */
+void job_progress_take(struct job *job, const struct line *line);
 
 /*
  * Show the phase of the first job that is not done, and the sum of the bytes of all jobs, on the

@@ -21,42 +21,37 @@ const char *outcome_label(const struct job *job)
 	return buf;
 }
 
-int outcome_line(struct job *job, const char *key, char *value)
+int outcome_line(struct job *job, const struct line *line)
 {
-	if (!strcmp(key, "progress"))
-		return job_progress_take(job, value);
-	if (!strcmp(key, "waiting")) {
-		format_copy(job->progress.waiting, sizeof(job->progress.waiting), value);
+	switch (line->id) {
+	case REPORT_PROGRESS:
+		job_progress_take(job, line);
 		return 0;
-	}
-	if (!strcmp(key, "held"))
-		return coordinate_take(job, value);
-	if (!strcmp(key, "comms"))
-		return coordinate_take_comms(job, value);
-	if (!strcmp(key, "ready")) {
+	case STATUS_WAITING:
+		format_copy(job->progress.waiting, sizeof(job->progress.waiting), line->text);
+		return 0;
+	case REPORT_HELD:
+	case REPORT_COMMS:
+		return coordinate_take(job, line);
+	case REPORT_READY:
 		job->ready = true;
-		strcpy(job->status.state, "running");
+		strcpy(job->status.state, state_names[STATE_RUNNING]);
 		return 0;
-	}
-	if (!strcmp(key, "note")) {
-		format_copy(job->note, sizeof(job->note), value);
+	case REPORT_NOTE:
+		format_copy(job->note, sizeof(job->note), line->text);
 		return 0;
+	default:
+		return job_take_field(job, line);
 	}
-	return job_take_field(job, key, value);
 }
 
 static int exit_code_of(enum end_code end)
 {
-	switch (end) {
-	case END_TIMEOUT:
-		return EXIT_TIMEOUT;
-	case END_DENIED:
-		return EXIT_DENIED;
-	case END_UNSUPPORTED:
-		return EXIT_UNSUPPORTED;
-	default:
-		return EXIT_FAILED;
-	}
+	static const int codes[ENDS] = {[END_TIMEOUT] = EXIT_TIMEOUT,
+					[END_DENIED] = EXIT_DENIED,
+					[END_UNSUPPORTED] = EXIT_UNSUPPORTED};
+
+	return codes[end] ? codes[end] : EXIT_FAILED;
 }
 
 bool outcome_is_good(const struct job *job)

@@ -13,7 +13,7 @@
 const char *outcome_label(const struct job *job);
 
 /* The line function of struct job_request for a request that has an outcome. */
-int outcome_line(struct job *job, const char *key, char *value);
+int outcome_line(struct job *job, const struct line *line);
 
 /* True if the job did what the request asks, or did it and has ended since. */
 bool outcome_is_good(const struct job *job);

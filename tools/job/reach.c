@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/reach.h"
+#include "common/lines.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,26 +43,22 @@ static void find_places(const struct reach_rank *r, struct reach_comm *c)
 	}
 }
 
-int reach_take_comms(struct reach *reach, size_t rank, const char *value, int64_t now_ms)
+int reach_take_comms(struct reach *reach, size_t rank, const char *comms, int64_t now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank], before = *r;
-	unsigned long long made;
-	int len;
+	uint64_t parts[3];
 
 	reach->stale = true;
 	r->told = true;
-	for (r->n = 0; *value; value += len, r->n++) {
+	for (r->n = 0; *comms; r->n++, comms += *comms == ' ') {
 		struct reach_comm *c = &r->comms[r->n], *old;
 
-		if (r->n == REACH_COMMS)
+		if (r->n == REACH_COMMS || !line_numbers(&comms, INT64_MAX, parts, 3) ||
+		    parts[0] > UINT32_MAX || parts[1] > UINT32_MAX)
 			return -EBADMSG;
-		len = 0;
-		*c = (struct reach_comm){0};
-		if (sscanf(value, " %9u:%9u:%18llu%n", &c->id, &c->size, &made, &len) != 3)
-			return -EBADMSG;
-		c->made = made;
-		c->some = value[len] == 's';
-		len += c->some;
+		*c = (struct reach_comm){
+			.id = parts[0], .size = parts[1], .made = parts[2], .some = *comms == 's'};
+		comms += c->some;
 		find_places(r, c);
 		old = find(&before, c->id);
 		if (old) {

@@ -74,8 +74,8 @@ enum reach_verdict {
 /* @steps has as many ranks. */
 void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms);
 
-/* The value of a "comms" line of @rank. Returns 0 or -EBADMSG. */
-int reach_take_comms(struct reach *reach, size_t rank, const char *value, int64_t now_ms);
+/* What a "comms" line of @rank says. Returns 0 or -EBADMSG. */
+int reach_take_comms(struct reach *reach, size_t rank, const char *comms, int64_t now_ms);
 
 /*
  * A "held" line of @rank repeats @number. False: it was sent before the rank got its last order, and

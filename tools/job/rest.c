@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/rest.h"
 
+#include "common/lines.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,23 +26,19 @@ void rest_fini(struct rest *rest)
 	*rest = (struct rest){0};
 }
 
-int rest_take_held(struct rest *rest, size_t rank, const char *value, int64_t now_ms)
+int rest_take(struct rest *rest, size_t rank, const struct line *line, int64_t now_ms)
 {
-	bool drained = !strncmp(value, "drained ", 8);
-	unsigned int came, number = 0;
+	bool drained = !strcmp(line->word[0], "drained");
+	uint32_t came = (uint32_t)line->number[0], number = (uint32_t)line->number[1];
 
-	if ((!drained && strncmp(value, "stuck ", 6)) ||
-	    sscanf(value, "%*s %u %u", &came, &number) < 1)
+	if (line->id == REPORT_COMMS)
+		return reach_take_comms(&rest->reach, rank, line->text, now_ms);
+	if (!drained && strcmp(line->word[0], "stuck") != 0)
 		return -EBADMSG;
 	/* Also during steps: the first of them comes when the last order to reach is answered. */
 	if (reach_take_held(&rest->reach, rank, number, now_ms))
 		steps_take(&rest->steps, rank, drained, came, now_ms);
 	return 0;
-}
-
-int rest_take_comms(struct rest *rest, size_t rank, const char *value, int64_t now_ms)
-{
-	return reach_take_comms(&rest->reach, rank, value, now_ms);
 }
 
 void rest_ask(struct rest *rest, size_t rank)

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct line;
+
 struct rest {
 	struct steps steps;
 	struct steps_rank *ranks;
@@ -31,9 +33,8 @@ enum rest_verdict {
 int rest_init(struct rest *rest, size_t n, uint32_t seed, int64_t now_ms);
 void rest_fini(struct rest *rest);
 
-/* The value of a "held" or "comms" line of @rank. Returns 0 or -EBADMSG. */
-int rest_take_held(struct rest *rest, size_t rank, const char *value, int64_t now_ms);
-int rest_take_comms(struct rest *rest, size_t rank, const char *value, int64_t now_ms);
+/* A "held" or a "comms" line of @rank. Returns 0 or -EBADMSG. */
+int rest_take(struct rest *rest, size_t rank, const struct line *line, int64_t now_ms);
 
 /* @rank is asked again. */
 void rest_ask(struct rest *rest, size_t rank);

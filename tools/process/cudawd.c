@@ -55,34 +55,30 @@ static int wait_for(int fd, int patience_ms)
 	return ready ? 0 : -ETIMEDOUT;
 }
 
-static int error_of(char *text)
+static int error_of(enum end_code end)
 {
-	text[strcspn(text, " ")] = '\0';
-	switch (name_find(end_names, ENDS, text)) {
-	case END_OK:
+	static const int errors[ENDS] = {
+		[END_INVALID] = -ENOENT, [END_BUSY] = -EBUSY, [END_DENIED] = -EACCES};
+
+	if (end == END_OK)
 		return 0;
-	case END_INVALID:
-		return -ENOENT;
-	case END_BUSY:
-		return -EBUSY;
-	case END_DENIED:
-		return -EACCES;
-	default:
-		return -EPROTO;
-	}
+	return errors[end] ? errors[end] : -EPROTO;
 }
 
 static int hear(int fd, int patience_ms, cudawd_line take, void *arg)
 {
 	struct lines lines = {0};
-	char *line;
+	struct line line;
+	char *text;
 	int ret;
 
 	for (;;) {
-		while (!(ret = lines_next(&lines, &line)) && line) {
-			if (!strncmp(line, "end ", 4))
-				return error_of(line + 4);
-			ret = take ? take(arg, line) : 0;
+		while (!(ret = lines_next(&lines, &text)) && text) {
+			if (line_parse(&lines_from_daemon, text, &line))
+				return -EPROTO;
+			if (line.id == LISTED_END)
+				return error_of(line.end);
+			ret = take ? take(arg, &line) : 0;
 			if (ret)
 				return ret;
 		}

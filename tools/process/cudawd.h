@@ -3,8 +3,10 @@
 #define CUDAW_CUDAWD_H
 /*
  * cudawd, as the command calls and starts it: the one that jobs join (conf_file_daemon()), or else
- * the user's own one. tools/daemon/commands.h has the lines.
+ * the user's own one. common/protocol.h has the lines.
  */
+#include "common/lines.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,8 +14,8 @@
 #define CUDAWD_PROGRAM "cudawd" /* in the directory of the command */
 #define CUDAWD_MS      3000     /* for its answer */
 
-/* A line of the answer, without its newline. Returns 0, or another value that ends the conversation. */
-typedef int (*cudawd_line)(void *arg, char *line);
+/* A line of the answer: one of enum from_daemon. Returns 0, or another value that ends the conversation. */
+typedef int (*cudawd_line)(void *arg, const struct line *line);
 
 /*
  * Send @request, and call @line for each line of the answer except "end ok". @patience_ms: from one

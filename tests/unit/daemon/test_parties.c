@@ -3,6 +3,7 @@
  * Jobs of several processes in the books of cudawd: random lives of processes that do as
  * common/protocol.h says, or fail, and some cases by hand.
  */
+#include "common/lines.h"
 #include "tools/daemon/books.h"
 #include "tools/daemon/parties.h"
 
@@ -235,6 +236,13 @@ static void end_fill(struct proc *p)
 	p->tells = true;
 }
 
+static void is_drained(uint32_t id)
+{
+	static const struct line held = {.id = REPORT_HELD, .word = {"drained"}, .text = ""};
+
+	ck_assert_int_eq(parties_take(w.parties, id, &held, w.now), 0);
+}
+
 static void act(struct proc *p)
 {
 	enum act what = p->act;
@@ -242,7 +250,7 @@ static void act(struct proc *p)
 	p->act = NOTHING;
 	switch (what) {
 	case SAYS_HELD:
-		ck_assert_int_eq(parties_held(w.parties, p->id, "drained 0", w.now), 0);
+		is_drained(p->id);
 		break;
 	case ENDS_YIELD:
 		end_yield(p);
@@ -636,13 +644,13 @@ START_TEST(one_that_is_held_again_runs_with_its_job)
 
 	begin(12, 0);
 	have_room(&first, &second);
-	ck_assert_int_eq(parties_held(w.parties, first, "drained 0", w.now), 0);
+	is_drained(first);
 	ck_assert(!is_ordered(PARTY_SAY, first));
-	ck_assert_int_eq(parties_held(w.parties, second, "drained 0", w.now), 0);
+	is_drained(second);
 	ck_assert(is_ordered(PARTY_SAY, first));
 	end_move(second, 30 * MIB);
 	ck_assert(!is_ordered(PARTY_SAY, first));
-	ck_assert_int_eq(parties_held(w.parties, first, "drained 0", w.now), 0);
+	is_drained(first);
 	ck_assert(is_ordered(PARTY_SAY, first));
 	ck_assert_str_eq(w.queue[0].text, "commit");
 	end_move(first, 30 * MIB);
@@ -694,7 +702,7 @@ START_TEST(one_that_is_paused_while_its_job_gets_room)
 	parties_need(w.parties, other, 0, 0, 70 * MIB, w.now);
 	parties_want(w.parties, other, w.now);
 	wait_for_order(PARTY_ROOM, second);
-	ck_assert_int_eq(parties_held(w.parties, second, "drained 0", w.now), 0);
+	is_drained(second);
 	parties_paused(w.parties, first, true, false, w.now);
 	wait_for_order(PARTY_YIELD, second);
 	end_move(first, 0);

@@ -34,17 +34,14 @@ double __wrap_clock_ms(void)
 	return now_ms;
 }
 
-static void take(struct job *job, const struct job_request *request, char *line)
+static void take(struct job *job, const struct job_request *request, const char *text)
 {
-	char *value = strchr(line, ' ');
+	struct line line;
 
-	*value++ = '\0';
-	if (!strcmp(line, "end")) {
-		job->end = name_find(end_names, ENDS, value);
+	ck_assert_int_eq(line_parse(&lines_from_job, text, &line), 0);
+	job->end = line.end;
+	if (line.id == REPORT_END || request->line(job, &line))
 		job->fd = -1;
-	} else if (request->line(job, line, value)) {
-		job->fd = -1;
-	}
 }
 
 void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *request)
@@ -78,6 +75,7 @@ void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *req
 /* All are at rest, and are told to pause; the last one ends, and the others are paused. */
 static void pause_all_but_the_last(void)
 {
+	static const struct line drained = {.id = REPORT_HELD, .word = {"drained"}, .text = ""};
 	int ends[2];
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -92,7 +90,7 @@ static void pause_all_but_the_last(void)
 	}
 	ck_assert_int_eq(coordinate_begin(jobs, RANKS, false), 0);
 	for (size_t i = 0; i < RANKS; i++)
-		ck_assert_int_eq(coordinate_take(jobs[i], "drained 0"), 0);
+		ck_assert_int_eq(coordinate_take(jobs[i], &drained), 0);
 	coordinate_tick(jobs, RANKS, 0);
 	for (size_t i = 0; i < RANKS; i++) {
 		ck_assert(coordinate_is_over(jobs[i]));

@@ -31,10 +31,10 @@ static void *answer(void *arg)
 }
 
 /* Gives an order, which comes too late. */
-static int line(struct job *job, const char *key, char *value)
+static int line(struct job *job, const struct line *line)
 {
-	ck_assert_str_eq(key, "held");
-	ck_assert_str_eq(value, "drained 0");
+	ck_assert_int_eq(line->id, REPORT_HELD);
+	ck_assert_str_eq(line->word[0], "drained");
 	ck_assert_int_eq(pthread_join(peer, NULL), 0);
 	job_say(job, "commit");
 	return 0;
