@@ -91,7 +91,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
-$(O)/tests/fuzz/replay_lines: $(COMMON)
+$(O)/tests/fuzz/replay_lines: $(addprefix $(OBJ)/,checkpoint/control/request.o tools/job/reach.o tools/job/status.o tools/job/steps.o)
 $(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
@@ -126,7 +126,8 @@ $(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
 $(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
-$(O)/tests/fuzz/fuzz_lines: $(wildcard common/*.c)
+$(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/codec.c $(addprefix tools/job/,reach.c status.c steps.c) \
+	$(addprefix common/,lines.c nvml.c ownfd.c text.c)
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o

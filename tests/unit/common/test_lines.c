@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines from a socket. */
+/* Lines from a socket, and what is in them. */
 #include "common/lines.h"
 
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -162,6 +163,147 @@ START_TEST(one_descriptor_is_kept_of_those_that_come)
 }
 END_TEST
 
+#define UUID "GPU-63756461-772d-7369-6d75-6c6174656400"
+
+static const struct parsed {
+	const struct line_table *table;
+	const char *text;
+	int id, numbers, words;
+	const char *rest;
+} parsed[] = {
+	{&lines_to_job, "pause", REQUEST_PAUSE, 0, 0, ""},
+	{&lines_to_job, "pause all", REQUEST_PAUSE, 0, 1, ""},
+	{&lines_to_job, "pause 5 all", REQUEST_PAUSE, 1, 1, ""},
+	{&lines_to_job, "pause 5x", REQUEST_PAUSE, 0, 1, ""},
+	{&lines_to_job, "yield 5 hold", REQUEST_YIELD, 1, 1, ""},
+	{&lines_to_job, "yield 5 6 hold", REQUEST_YIELD, 2, 1, ""},
+	{&lines_to_job, "reach 1 1:2 3:4", ORDER_REACH, 1, 0, "1:2 3:4"},
+	{&lines_to_job, "behind 5 a name", TURN_BEHIND, 1, 0, "a name"},
+	{&lines_to_job, "unfit - 0 0", TURN_UNFIT, 2, 1, ""},
+	{&lines_to_job, "release", TO_JOB, 0, 0, ""},
+	{&lines_from_job, "command ", REPORT_COMMAND, 0, 0, ""},
+	{&lines_from_job, "name  a", REPORT_NAME, 0, 0, " a"},
+	{&lines_from_job, "held drained 1 2", REPORT_HELD, 2, 1, ""},
+	{&lines_from_job, "gpu 0 " UUID " NVIDIA H200", STATUS_GPU, 1, 1, "NVIDIA H200"},
+	{&lines_from_job, "pool 9223372036854775807", STATUS_POOL, 1, 0, ""},
+	{&lines_from_job, "end ok", REPORT_END, 0, 1, ""},
+	{&lines_from_job, "end busy a b", REPORT_END, 0, 1, "a b"},
+	{&lines_from_job, "need x", FROM_JOB, 0, 0, ""},
+	{&lines_to_daemon, "grow 1 " UUID " 2", MEMBER_GROW, 2, 1, ""},
+	{&lines_to_daemon, "weight 1125899906842624", MEMBER_WEIGHT, 1, 0, ""},
+	{&lines_to_daemon, "events", COMMAND_EVENTS, 0, 0, ""},
+	{&lines_from_daemon, "gpu " UUID " 1 2 3 4", LISTED_GPU, 4, 1, ""},
+	{&lines_from_daemon, "gpu " UUID " 1 2 3 4 open", LISTED_GPU, 4, 2, ""},
+	{&lines_from_daemon, "event 1 2 joined 3 4 a1 - text of it", LISTED_EVENT, 4, 3,
+	 "text of it"},
+};
+
+START_TEST(a_line_is_parsed)
+{
+	const struct parsed *p = &parsed[_i];
+	struct line line;
+
+	ck_assert_int_eq(line_parse(p->table, p->text, &line), 0);
+	ck_assert_int_eq(line.id, p->id);
+	ck_assert_int_eq(line.numbers, p->numbers);
+	ck_assert_int_eq(line.words, p->words);
+	ck_assert_str_eq(line.text, p->rest);
+}
+END_TEST
+
+static const struct malformed {
+	const struct line_table *table;
+	const char *text;
+} malformed[] = {
+	{&lines_to_job, ""},
+	{&lines_to_job, " pause"},
+	{&lines_to_job, "pause "},
+	{&lines_to_job, "pause  5"},
+	{&lines_to_job, "pause 5 all more"},
+	{&lines_to_job, "step -1"},
+	{&lines_to_job, "step 0x1"},
+	{&lines_to_job, "yield 9223372036854775808"},
+	{&lines_from_job, "id"},
+	{&lines_from_job, "end"},
+	{&lines_from_job, "end  ok"},
+	{&lines_from_job, "progress drain 1"},
+	{&lines_to_daemon, "weight 1125899906842625"},
+	{&lines_to_daemon, "need GPU-1 1 2"},
+	{&lines_to_daemon, "drain " UUID "0"},
+	{&lines_from_daemon, "member 1 2 3"},
+};
+
+START_TEST(a_line_is_malformed)
+{
+	struct line line;
+
+	ck_assert_int_eq(line_parse(malformed[_i].table, malformed[_i].text, &line), -EBADMSG);
+}
+END_TEST
+
+START_TEST(words_of_any_length)
+{
+	char text[256] = "waits ", *word = text + strlen(text);
+	struct line line;
+
+	memset(word, 'w', LINE_WORD - 1);
+	strcpy(word + LINE_WORD - 1, " 1 2");
+	ck_assert_int_eq(line_parse(&lines_from_job, text, &line), 0);
+	ck_assert_uint_eq(strlen(line.word[0]), LINE_WORD - 1);
+	strcpy(word + LINE_WORD - 1, "w 1 2");
+	ck_assert_int_eq(line_parse(&lines_from_job, text, &line), -EBADMSG);
+}
+END_TEST
+
+START_TEST(codes_of_an_end)
+{
+	struct line line;
+	char text[64];
+
+	for (int end = END_NONE + 1; end < ENDS; end++) {
+		snprintf(text, sizeof(text), "end %s", end_names[end]);
+		ck_assert_int_eq(line_parse(&lines_from_job, text, &line), 0);
+		ck_assert_int_eq(line.end, end);
+	}
+	ck_assert_int_eq(line_parse(&lines_from_job, "end later", &line), 0);
+	ck_assert_int_eq(line.end, END_FAILED);
+	ck_assert_str_eq(line.word[0], "later");
+}
+END_TEST
+
+/* Nothing is read or written beyond what is there. */
+static void check_any(const struct line_table *table, const char *bytes, size_t size)
+{
+	char *text = strndup(bytes, size);
+	struct line line;
+
+	if (!line_parse(table, text, &line)) {
+		ck_assert_int_le(line.id, table->n);
+		ck_assert_int_le(line.numbers, LINE_NUMBERS);
+		ck_assert_int_le(line.words, LINE_WORDS);
+		ck_assert(!*line.text || (line.text > text && line.text < text + strlen(text)));
+	}
+	free(text);
+}
+
+START_TEST(a_line_is_cut_or_changed)
+{
+	static const char others[] = " \tx0:9-/=\377";
+	const struct parsed *p = &parsed[_i];
+	size_t len = strlen(p->text);
+	char changed[128];
+
+	for (size_t i = 0; i < len; i++) {
+		check_any(p->table, p->text, i);
+		for (const char *other = others; *other; other++) {
+			strcpy(changed, p->text);
+			changed[i] = *other;
+			check_any(p->table, changed, len);
+		}
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lines");
@@ -174,6 +316,11 @@ int main(void)
 	tcase_add_test(tc, a_line_with_a_nul_byte);
 	tcase_add_test(tc, nothing_has_come_or_the_other_side_is_gone);
 	tcase_add_test(tc, one_descriptor_is_kept_of_those_that_come);
+	tcase_add_loop_test(tc, a_line_is_parsed, 0, sizeof(parsed) / sizeof(parsed[0]));
+	tcase_add_loop_test(tc, a_line_is_malformed, 0, sizeof(malformed) / sizeof(malformed[0]));
+	tcase_add_test(tc, words_of_any_length);
+	tcase_add_test(tc, codes_of_an_end);
+	tcase_add_loop_test(tc, a_line_is_cut_or_changed, 0, sizeof(parsed) / sizeof(parsed[0]));
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
