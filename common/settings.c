@@ -30,25 +30,30 @@ const char *setting_text(enum setting_id id)
 	return value && *value ? value : NULL;
 }
 
-static bool has_word(const struct setting *setting, const char *value, size_t len)
+static bool has_word(const char *const *words, const char *value, size_t len)
 {
-	for (int i = 0; setting->words[i]; i++)
-		if (strlen(setting->words[i]) == len && !memcmp(value, setting->words[i], len))
+	for (; *words; words++)
+		if (strlen(*words) == len && !memcmp(value, *words, len))
 			return true;
 	return false;
 }
 
+/* True if a word of the list @value is among @words; with @among false, if one is not. */
+static bool any_word(const char *value, const char *const *words, bool among)
+{
+	bool any = false;
+
+	for (size_t len; !any && *value; value += len + (value[len] == ',')) {
+		len = strcspn(value, ",");
+		any = has_word(words, value, len) == among;
+	}
+	return any;
+}
+
 static bool is_right(const struct setting *setting, const char *value)
 {
-	bool right = true;
-
-	if (setting->kind == A_WORD)
-		return has_word(setting, value, strlen(value));
-	for (size_t len; right && *value; value += len + (value[len] == ',')) {
-		len = strcspn(value, ",");
-		right = has_word(setting, value, len);
-	}
-	return right;
+	return setting->kind == A_WORD ? has_word(setting->words, value, strlen(value))
+				       : !any_word(value, setting->words, false);
 }
 
 static bool check_words(const struct setting *setting, const char *value, char *why)
@@ -131,17 +136,12 @@ const char *setting_word(enum setting_id id)
 
 bool setting_lists(enum setting_id id, const char *word)
 {
-	const char *value = setting_text(id);
-	bool found = false;
+	const char *value = setting_text(id), *const words[] = {word, NULL};
 
 	if (!value)
 		return false;
 	is_usable(id, value);
-	for (size_t len; !found && *value; value += len + (value[len] == ',')) {
-		len = strcspn(value, ",");
-		found = len == strlen(word) && !memcmp(value, word, len);
-	}
-	return found;
+	return any_word(value, words, true);
 }
 
 bool setting_enabled(enum setting_id id)
