@@ -2,9 +2,9 @@
 #ifndef CUDAW_THREADS_H
 #define CUDAW_THREADS_H
 /*
- * What our own threads do not take over from the program's, and threads of this process that may have
- * ended. No function runs as a thread of the program ends: the
- * last calls of a thread may come from its last destructors.
+ * Threads of ours and what they do not take over from the program's, and threads of this process that may
+ * have ended. No function runs as a thread of the program ends: the last calls of a thread may come from its
+ * last destructors.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,6 +22,12 @@ static inline void threads_own_floats(void)
 	__builtin_ia32_ldmxcsr(0x1f80);
 #endif
 }
+
+/*
+ * Start a thread of ours that nobody waits for, with all signals blocked: the program's handlers run in the
+ * program's threads. Returns 0 or a negative errno.
+ */
+int threads_start(const char *name, void *(*run)(void *));
 
 /* The thread @tid has ended, and no later one has its number. */
 static inline bool threads_ended(pid_t tid)

@@ -29,7 +29,6 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,24 +239,6 @@ static void watch_forks(void)
 	forked_watch(path);
 }
 
-static int start_thread(void)
-{
-	sigset_t all, mask;
-	pthread_t thread;
-	int error;
-
-	/* The program's handlers run in the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	error = pthread_create(&thread, NULL, control_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	if (error)
-		return -error;
-	pthread_setname_np(thread, "cudaw");
-	pthread_detach(thread);
-	return 0;
-}
-
 /* What a control thread needs, once a process. False, after an error message, if it fails. */
 static bool prepare(const struct cuda_driver *driver)
 {
@@ -283,7 +264,7 @@ static bool begin(void)
 	int error;
 
 	turn_init(wake_up);
-	error = start_thread();
+	error = threads_start("cudaw", control_main);
 	if (!error) {
 		wake_up(); /* a signal may have come before there was a pipe */
 		return true;

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -273,22 +272,11 @@ static void *serve(void *unused)
 
 static int start_thread(void)
 {
-	sigset_t all, mask;
-	pthread_t thread;
-	int error;
+	int error = threads_start("cudaw-sharing", serve);
 
-	/* The program's handlers run in the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	error = pthread_create(&thread, NULL, serve, NULL);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	if (error)
-		return -error;
-	pthread_setname_np(thread, "cudaw-sharing");
-	pthread_detach(thread);
-	while (sem_wait(&begun))
+	while (!error && sem_wait(&begun))
 		;
-	return 0;
+	return error;
 }
 
 /* Last of all: until the program's own exit handlers have run it has all memory, and others count on it. */
