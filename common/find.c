@@ -358,7 +358,8 @@ int find_real_runtime(const char *soname, char *path, size_t size)
 	return find_real(soname, path, size);
 }
 
-const char *find_state_text(enum find_state state)
+/* A text for messages, e.g. "one of cudaw's own libraries". */
+static const char *state_text(enum find_state state)
 {
 	static const char *const texts[] = {
 		[FIND_REAL] = "the real library",
@@ -391,7 +392,7 @@ static int append_place(const struct find_place *place, void *arg)
 {
 	append(arg, ", %s", place->path);
 	if (place->state != FIND_ABSENT)
-		append(arg, " (%s)", find_state_text(place->state));
+		append(arg, " (%s)", state_text(place->state));
 	return 0;
 }
 
@@ -404,7 +405,7 @@ void find_explain(const char *soname, char *text, size_t size)
 	*text = '\0';
 	if (override) {
 		append(&m, "%s=%s: %s", variable, override,
-		       find_state_text(find_file_state(override, soname)));
+		       state_text(find_file_state(override, soname)));
 		return;
 	}
 	append(&m, "no real %s (set %s to its path); looked in " FIND_CACHE, soname, variable);

@@ -73,9 +73,6 @@ void *find_open_driver(const char *path);
 int find_places(const char *soname, int (*visit)(const struct find_place *place, void *arg),
 		void *arg);
 
-/* A text for messages, e.g. "one of cudaw's own libraries". */
-const char *find_state_text(enum find_state state);
-
 /* Say in one line why @soname was not found: the override's fault, or the places tried. */
 void find_explain(const char *soname, char *text, size_t size);
 

@@ -76,13 +76,6 @@ const char *format_seconds(char *buf, double ms)
 	return buf;
 }
 
-const char *format_us(char *buf, double us)
-{
-	if (us < 1e3)
-		return format_scaled(buf, us, "us");
-	return us < 1e6 ? format_scaled(buf, us / 1e3, "ms") : format_scaled(buf, us / 1e6, "s");
-}
-
 static bool is_leap(unsigned int year)
 {
 	return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -28,7 +28,6 @@ const char *error_text(int error);
 const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
 const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
 const char *format_seconds(char *buf, double ms);              /* 10 s, 0.25 s */
-const char *format_us(char *buf, double us);                   /* 0.2 us, 340 us, 12.5 ms, 900 s */
 const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
 
 /* The time @unix_ms, in milliseconds since 1970, in UTC: 2026-11-29T11:12:13.123Z. */
