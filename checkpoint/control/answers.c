@@ -139,7 +139,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 		server_say(c, "signals %s", unreachable);
 	if (*turn_why_not())
 		server_say(c, "no_turns %s", turn_why_not());
-	server_answer(c, END_OK, "");
+	server_answer(c, END_OK, NULL);
 }
 
 void answers_progress(const struct engine_progress *progress)
@@ -177,14 +177,12 @@ void answers_wait(const char *text)
 
 void answers_turn(void)
 {
-	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
-		if (c->waits != WAITS_RUNNING || !(c->holds || c->follows))
-			continue;
-		server_answer(
-			c, END_TURN,
-			"the job waits for its turn on the GPU, and runs as soon as it has room");
-		server_end(c);
-	}
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_RUNNING && (c->holds || c->follows))
+			server_answer(
+				c, END_TURN,
+				"the job waits for its turn on the GPU, and runs as soon as it "
+				"has room");
 }
 
 void answers_ready(bool fill)
@@ -265,7 +263,7 @@ static void answer_change(const struct client *c, bool paused, const struct engi
 			  const struct engine_result *last)
 {
 	if (result && result->code != END_OK) {
-		server_answer(c, result->code, result->message);
+		server_answer(c, result->code, "%s", result->message);
 		return;
 	}
 	if (!result && !c->joined) {
@@ -275,7 +273,7 @@ static void answer_change(const struct client *c, bool paused, const struct engi
 			server_say(c, "note %s", last->note);
 		say_last(c, paused ? "pause" : "resume", last);
 	}
-	server_answer(c, END_OK, "");
+	server_answer(c, END_OK, NULL);
 }
 
 static void answer_done(const struct client *c, const struct engine_result *result,
@@ -286,7 +284,7 @@ static void answer_done(const struct client *c, const struct engine_result *resu
 	if (result || facts->state == STATE_RUNNING)
 		answer_change(c, false, result, facts->resume);
 	else
-		server_answer(c, END_OK, "");
+		server_answer(c, END_OK, NULL);
 }
 
 /* The answer to a request that does not change the job's state. */
@@ -296,7 +294,7 @@ static void answer_other(const struct client *c, const struct engine_result *res
 		server_say(c, "note %s", result->note);
 	if (c->waits == WAITS_WRITTEN && result->code == END_OK)
 		say_last(c, "snapshot", result);
-	server_answer(c, result->code, result->message);
+	server_answer(c, result->code, "%s", result->message);
 }
 
 void answers_finish(enum server_wait whom, const struct engine_result *result,
@@ -305,17 +303,14 @@ void answers_finish(enum server_wait whom, const struct engine_result *result,
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (c->waits != whom)
 			continue;
-		if (whom == WAITS_LEASE) {
-			server_answer(c, result->code, result->message);
-			continue;
-		}
-		if (whom == WAITS_PAUSED || whom == WAITS_RUNNING)
+		if (whom == WAITS_LEASE)
+			server_answer(c, result->code, "%s", result->message);
+		else if (whom == WAITS_PAUSED || whom == WAITS_RUNNING)
 			answer_change(c, whom == WAITS_PAUSED, result,
 				      whom == WAITS_PAUSED ? facts->pause : facts->resume);
 		else if (whom == WAITS_DONE)
 			answer_done(c, result, facts);
 		else
 			answer_other(c, result);
-		server_end(c);
 	}
 }

@@ -11,20 +11,12 @@
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/ranks.h"
 #include "common/ownfd.h"
-#include "common/protocol.h"
 #include "common/text.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* Answer @c at once: its request is refused. */
-static void turn_away(struct client *c, enum end_code code, const char *message)
-{
-	server_answer(c, code, message);
-	server_end(c);
-}
 
 static void take_change(struct client *c, const struct request *r)
 {
@@ -37,20 +29,19 @@ static void take_change(struct client *c, const struct request *r)
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
 		if (control_is_part(control_operation(job_now())))
-			turn_away(c, END_AGAIN, "it comes to rest for a turn");
+			server_answer(c, END_AGAIN, "it comes to rest for a turn");
 		else
-			turn_away(c, END_BUSY, "another pause is under way");
+			server_answer(c, END_BUSY, "another pause is under way");
 		return;
 	}
 	if (r->hold && c->token_lost) {
-		turn_away(c, END_FAILED, "the program has no free descriptor (RLIMIT_NOFILE)");
+		server_answer(c, END_FAILED, "the program has no free descriptor (RLIMIT_NOFILE)");
 		return;
 	}
 	error = pause || !r->hold ? -EINVAL : joint_take(server_token(c));
 	if (error && error != -EINVAL && error != -ESTALE) {
-		server_say(c, "end %s the other processes cannot be reached: %s",
-			   end_names[END_FAILED], error_text(-error));
-		server_end(c);
+		server_answer(c, END_FAILED, "the other processes cannot be reached: %s",
+			      error_text(-error));
 		return;
 	}
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
@@ -81,11 +72,13 @@ static void take_snapshot(struct client *c, const struct request *r)
 	struct caller asks;
 
 	/* A process image cannot have connections to others. */
-	if (lease && r->plan.image)
-		turn_away(lease, END_BUSY, "a process image of the job is to be made");
+	if (lease && r->plan.image) {
+		server_answer(lease, END_BUSY, "a process image of the job is to be made");
+		server_end(lease);
+	}
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
-		turn_away(c, END_BUSY, "another snapshot is under way, or being read back");
+		server_answer(c, END_BUSY, "another snapshot is under way, or being read back");
 	else
 		c->waits = WAITS_WRITTEN;
 }
@@ -109,14 +102,12 @@ static void take_move(struct client *c, const struct request *r)
 
 	/* A directory that is busy may be the right one. */
 	if (ret) {
-		server_say(c, "end %s %s: %s",
-			   end_names[ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID],
-			   r->path, error.text);
-	} else {
-		job_take(&(struct control_event){.kind = EV_MOVED});
-		server_answer(c, END_OK, "");
+		server_answer(c, ret == -EBUSY || ret == -EAGAIN ? END_FAILED : END_INVALID,
+			      "%s: %s", r->path, error.text);
+		return;
 	}
-	server_end(c);
+	job_take(&(struct control_event){.kind = EV_MOVED});
+	server_answer(c, END_OK, NULL);
 }
 
 /* The first yield of a client takes the lease, which stays with the client until it disconnects. */
@@ -130,7 +121,7 @@ static void take_yield(struct client *c, const struct request *r)
 							.bytes = r->bytes}};
 
 	if (!has_lease(c) && find_lease()) {
-		turn_away(c, END_BUSY, "another client has the lease");
+		server_answer(c, END_BUSY, "another client has the lease");
 		return;
 	}
 	if (job_now()->lease == LEASE_ASKED || control_operation(job_now()) == OP_YIELD) {
@@ -145,7 +136,7 @@ static void take_yield(struct client *c, const struct request *r)
 static void take_room(struct client *c, const struct request *r)
 {
 	if (!has_lease(c)) {
-		turn_away(c, END_BUSY, "no yield has taken the lease");
+		server_answer(c, END_BUSY, "no yield has taken the lease");
 		return;
 	}
 	if (job_now()->lease == LEASE_OURS) {
@@ -160,7 +151,7 @@ static void take_room(struct client *c, const struct request *r)
 
 static void refuse(struct client *c, const struct request *r, const char *expected)
 {
-	server_say(c, "end %s expected %s, found %s", end_names[END_INVALID], expected, r->text);
+	server_answer(c, END_INVALID, "expected %s, found %s", expected, r->text);
 	server_end(c);
 }
 
@@ -175,7 +166,6 @@ static void take_request(struct client *c, const struct request *r)
 		const struct answers_facts f = job_facts();
 
 		answers_status(c, &f);
-		server_end(c);
 		break;
 	}
 	case REQUEST_PAUSE:

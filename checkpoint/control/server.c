@@ -77,9 +77,17 @@ void server_say(const struct client *c, const char *fmt, ...)
 		clients[c - clients].gone = true;
 }
 
-void server_answer(const struct client *c, enum end_code code, const char *message)
+void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)
 {
+	char message[PROTOCOL_LINE] = "";
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (fmt)
+		vsnprintf(message, sizeof(message), fmt, ap);
+	va_end(ap);
 	server_say(c, "end %s%s%s", end_names[code], *message ? " " : "", message);
+	clients[c - clients].ended |= c->waits != WAITS_LEASE;
 }
 
 void server_end(struct client *c)
@@ -414,14 +422,14 @@ char *server_line(struct client *c)
 		return NULL;
 	error = lines_next(&c->lines, &line);
 	if (error) {
-		server_answer(c, END_INVALID, lines_fault(error));
+		/* It is not ended: what it holds must be let go (clients_handle()). */
+		server_say(c, "end %s %s", end_names[END_INVALID], lines_fault(error));
 		c->lines = (struct lines){0};
 		c->gone = true;
 	}
 	if (!line || !c->refused)
 		return line;
-	server_answer(c, c->refused, refusals[c->refused]);
-	server_end(c);
+	server_answer(c, c->refused, "%s", refusals[c->refused]);
 	return NULL;
 }
 

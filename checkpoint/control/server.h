@@ -118,8 +118,9 @@ char *server_line(struct client *c);
  */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Send the last line of an answer. @message may be empty. */
-void server_answer(const struct client *c, enum end_code code, const char *message);
+/* Send the last line of an answer, and end @c unless it has the lease. NULL: there is no message. */
+void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* The descriptor that came with @c's lines; -1: none, or the program has closed it. */
 int server_token(const struct client *c);

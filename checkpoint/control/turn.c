@@ -14,7 +14,6 @@
 #include "common/conf_file.h"
 #include "common/daemon.h"
 #include "common/forks.h"
-#include "common/protocol.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "vmem/vmem.h"

@@ -123,7 +123,7 @@ static void give(struct connection *connection, const char *word, double now)
 			members_give(m, now);
 	}
 	if (given)
-		connection_answer(connection, END_OK, "");
+		connection_answer(connection, END_OK, NULL);
 	else if (silent)
 		connection_answer(connection, END_TIMEOUT,
 				  "the job gives no answer: it may be stopped");
@@ -139,7 +139,7 @@ static void set(struct connection *connection, const char *text)
 	char why[RULES_WHY];
 
 	if (!rules_set(connection, text, why)) {
-		connection_answer(connection, END_OK, "");
+		connection_answer(connection, END_OK, NULL);
 		return;
 	}
 	connection_say(connection, "note %s", why);
@@ -150,7 +150,7 @@ static void drain(struct connection *connection, const char *uuid, bool drained)
 {
 	if (!gpus_drain(uuid, drained)) {
 		rules_note(connection, drained ? "drained" : "undrained", uuid);
-		connection_answer(connection, END_OK, "");
+		connection_answer(connection, END_OK, NULL);
 		return;
 	}
 	connection_say(connection, "note the daemon has as many GPUs as it can");
@@ -177,7 +177,7 @@ bool commands_take(struct connection *connection, const struct line *line, doubl
 		return true;
 	case COMMAND_LIST:
 		list(connection, now);
-		connection_answer(connection, END_OK, "");
+		connection_answer(connection, END_OK, NULL);
 		break;
 	case COMMAND_EVENTS:
 		if (*line->text && strcmp(line->text, "follow") != 0)
@@ -185,7 +185,7 @@ bool commands_take(struct connection *connection, const struct line *line, doubl
 		connection->follows = *line->text;
 		say_events(connection);
 		if (!connection->follows)
-			connection_answer(connection, END_OK, "");
+			connection_answer(connection, END_OK, NULL);
 		break;
 	case COMMAND_GIVE:
 		give(connection, line->text, now);

@@ -66,12 +66,6 @@ static void drop(struct connection *connection)
 	reused_rests(&connection->fd, connection + 1);
 }
 
-void connection_end(struct connection *connection)
-{
-	connection->ending = true;
-	connection->since_ms = clock_ms();
-}
-
 /* Keep what the socket does not take. A connection that does not read is dropped. */
 static void keep_unsent(struct connection *connection, const char *text, size_t len)
 {
@@ -157,10 +151,18 @@ bool connection_may_be_job(const struct connection *connection)
 	return count_others(connection, true) < (int)rules_value(CONF_JOBS_PER_USER);
 }
 
-void connection_answer(struct connection *connection, enum end_code code, const char *message)
+void connection_answer(struct connection *connection, enum end_code code, const char *fmt, ...)
 {
+	char message[PROTOCOL_MESSAGE] = "";
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (fmt)
+		vsnprintf(message, sizeof(message), fmt, ap);
+	va_end(ap);
 	connection_say(connection, "end %s%s%s", end_names[code], *message ? " " : "", message);
-	connection_end(connection);
+	connection->ending = true;
+	connection->since_ms = clock_ms();
 }
 
 static void take_in(int fd, double now)
@@ -226,7 +228,7 @@ static void take_lines(struct connection *connection)
 	while (!connection->ending && !connection->gone) {
 		error = lines_next(&connection->lines, &line);
 		if (error)
-			connection_answer(connection, END_INVALID, lines_fault(error));
+			connection_answer(connection, END_INVALID, "%s", lines_fault(error));
 		if (!line)
 			return;
 		act.line(connection, line);

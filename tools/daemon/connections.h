@@ -77,11 +77,12 @@ double connections_patience(double now);
 void connection_say(struct connection *connection, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Close @connection when all is sent. It gets no more lines, and none of it is read. */
-void connection_end(struct connection *connection);
-
-/* Send the last line, and close @connection as above. @message may be empty. */
-void connection_answer(struct connection *connection, enum end_code code, const char *message);
+/*
+ * Send the last line, and close @connection when all is sent. It gets no more lines, and none of it is read.
+ * NULL: there is no message.
+ */
+void connection_answer(struct connection *connection, enum end_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* Whether users connect who need not trust each other. */
 bool connections_are_of_everybody(void);

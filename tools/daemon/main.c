@@ -85,9 +85,7 @@ static void take_line(struct connection *connection, char *text)
 		good = commands_take(connection, &line, now);
 	if (good)
 		return;
-	connection_say(connection, "end %s not expected here: %.200s", end_names[END_INVALID],
-		       text);
-	connection_end(connection);
+	connection_answer(connection, END_INVALID, "not expected here: %.200s", text);
 }
 
 static void wait_for_connections(double patience_ms)

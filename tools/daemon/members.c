@@ -139,7 +139,7 @@ static void end_users(int gpu)
 			continue;
 		if (m->id)
 			note("dropped", m, "%s", why);
-		connection_answer(m->connection, END_UNSUPPORTED, why);
+		connection_answer(m->connection, END_UNSUPPORTED, "%s", why);
 		/* At once, as its memory must not count on the GPU that comes. */
 		members_leave(m->connection);
 	}
@@ -182,9 +182,9 @@ static bool begin(struct connection *connection, const struct line *line)
 	if (line->number[0] != PROTOCOL_TURNS) {
 		pr_warn("process %d speaks version %lu, not %d", connection->pid, line->number[0],
 			PROTOCOL_TURNS);
-		connection_say(connection, "end %s this daemon speaks version %d, the job %lu",
-			       end_names[END_INVALID], PROTOCOL_TURNS, line->number[0]);
-		connection_end(connection);
+		connection_answer(connection, END_INVALID,
+				  "this daemon speaks version %d, the job %lu", PROTOCOL_TURNS,
+				  line->number[0]);
 		return true;
 	}
 	if (!connection_may_be_job(connection)) {

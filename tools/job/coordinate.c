@@ -301,12 +301,6 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job)
 	return again;
 }
 
-static int skip_line(struct job *job, const struct line *line)
-{
-	(void)job, (void)line;
-	return 0;
-}
-
 static int hang_up(struct job *job, const struct line *line)
 {
 	(void)job, (void)line;
@@ -337,8 +331,7 @@ static void make_pacts(struct job **jobs, size_t n)
  */
 static void resume_later(struct job **jobs, size_t n)
 {
-	const struct job_request request = {
-		.text = "resume", .limit_ms = LATER_MS, .line = skip_line};
+	const struct job_request request = {.text = "resume", .limit_ms = LATER_MS};
 
 	jobs_ask(jobs, n, &request);
 	for (size_t i = 0; i < n; i++)

@@ -140,7 +140,7 @@ static void take_line(struct job *job, const char *text, const struct job_reques
 		hang_up(job, 0);
 		return;
 	}
-	if (!ret)
+	if (!ret && request->line)
 		ret = request->line(job, &line);
 	if (ret)
 		hang_up(job, ret < 0 ? ret : 0);

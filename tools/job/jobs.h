@@ -161,8 +161,8 @@ struct job_request {
 	/* The limit is for silence, not for the whole conversation: each line restarts it. */
 	bool silence;
 	/*
-	 * Called for each line except the last. Returns 0, or 1 to end the conversation, or a
-	 * negative errno, which ends it as well.
+	 * Called for each line except the last; may be NULL. Returns 0, or 1 to end the conversation,
+	 * or a negative errno, which ends it as well.
 	 */
 	int (*line)(struct job *job, const struct line *line);
 	/*

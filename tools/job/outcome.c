@@ -81,15 +81,6 @@ int outcome_explain(const struct job *job, char *text, size_t size)
 	return exit_code_of(job->end);
 }
 
-int outcome_complain(const char *verb, const struct job *job)
-{
-	char text[PROTOCOL_MESSAGE];
-	int code = outcome_explain(job, text, sizeof(text));
-
-	complain("%s %s: %s", verb, outcome_label(job), text);
-	return code;
-}
-
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
 {
 	struct job_request ask = {
@@ -99,10 +90,16 @@ int outcome_ask(struct job *job, const char *verb, const char *doing, const char
 		.limit_ms = OUTCOME_SILENCE_MS,
 		.silence = true,
 	};
+	char text[PROTOCOL_MESSAGE];
+	int code;
 
 	job->note[0] = '\0';
 	progress_begin(doing);
 	jobs_ask(&job, 1, &ask);
 	progress_end();
-	return outcome_is_good(job) ? EXIT_DONE : outcome_complain(verb, job);
+	if (outcome_is_good(job))
+		return EXIT_DONE;
+	code = outcome_explain(job, text, sizeof(text));
+	complain("%s %s: %s", verb, outcome_label(job), text);
+	return code;
 }

@@ -21,9 +21,6 @@ bool outcome_is_good(const struct job *job);
 /* Why a request failed for @job, in @text. Returns the exit code. */
 int outcome_explain(const struct job *job, char *text, size_t size);
 
-/* Print why @verb failed for @job. Returns the exit code. */
-int outcome_complain(const char *verb, const struct job *job);
-
 /*
  * Send @request to one job and wait for its end, with the progress shown as @doing. Returns an exit
  * code; a failure has been printed, after @verb.
