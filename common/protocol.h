@@ -301,141 +301,135 @@
  */
 
 /* From a client to a job: requests. */
-#define REQUEST_MAP(X)               \
-	X(STATUS, "status", "")      \
-	X(PAUSE, "pause", "NW")      \
-	X(HOLD, "hold", "NW")        \
-	X(RESUME, "resume", "N")     \
-	X(REGAIN, "regain", "N")     \
-	X(TRIM, "trim", "")          \
-	X(SNAPSHOT, "snapshot", "t") \
-	X(DONE, "done", "t")         \
-	X(MOVED, "moved", "t")       \
-	X(YIELD, "yield", "nNW")     \
-	X(ROOM, "room", "nW")
+#define REQUEST_MAP(X)                       \
+	X(REQUEST_STATUS, "status", "")      \
+	X(REQUEST_PAUSE, "pause", "NW")      \
+	X(REQUEST_HOLD, "hold", "NW")        \
+	X(REQUEST_RESUME, "resume", "N")     \
+	X(REQUEST_REGAIN, "regain", "N")     \
+	X(REQUEST_TRIM, "trim", "")          \
+	X(REQUEST_SNAPSHOT, "snapshot", "t") \
+	X(REQUEST_DONE, "done", "t")         \
+	X(REQUEST_MOVED, "moved", "t")       \
+	X(REQUEST_YIELD, "yield", "nNW")     \
+	X(REQUEST_ROOM, "room", "nW")
 
 /* From a client that holds the job: orders. */
-#define ORDER_MAP(X)             \
-	X(STEP, "step", "n")     \
-	X(REACH, "reach", "nt")  \
-	X(BESIDE, "beside", "n") \
-	X(COMMIT, "commit", "")  \
-	X(ABORT, "abort", "")
+#define ORDER_MAP(X)                   \
+	X(ORDER_STEP, "step", "n")     \
+	X(ORDER_REACH, "reach", "nt")  \
+	X(ORDER_BESIDE, "beside", "n") \
+	X(ORDER_COMMIT, "commit", "")  \
+	X(ORDER_ABORT, "abort", "")
 
 /* From the daemon to a job, beside yield, room and orders. */
-#define TURN_MAP(X)                \
-	X(WELCOME, "welcome", "n") \
-	X(IDLE, "idle", "n")       \
-	X(WATCH, "watch", "")      \
-	X(UNWATCH, "unwatch", "")  \
-	X(PONG, "pong", "")        \
-	X(TRY, "try", "n")         \
-	X(NO, "no", "n")           \
-	X(BEHIND, "behind", "nT")  \
-	X(UNFIT, "unfit", "wnn")   \
-	X(END, "end", "eT")
+#define TURN_MAP(X)                     \
+	X(TURN_WELCOME, "welcome", "n") \
+	X(TURN_IDLE, "idle", "n")       \
+	X(TURN_WATCH, "watch", "")      \
+	X(TURN_UNWATCH, "unwatch", "")  \
+	X(TURN_PONG, "pong", "")        \
+	X(TURN_TRY, "try", "n")         \
+	X(TURN_NO, "no", "n")           \
+	X(TURN_BEHIND, "behind", "nT")  \
+	X(TURN_UNFIT, "unfit", "wnn")   \
+	X(TURN_END, "end", "eT")
 
 /* From a job to whoever asks it, or has its lease. */
-#define REPORT_MAP(X)                  \
-	X(ID, "id", "t")               \
-	X(NAME, "name", "t")           \
-	X(PID, "pid", "n")             \
-	X(COMMAND, "command", "T")     \
-	X(STATE, "state", "t")         \
-	X(PROGRESS, "progress", "wnn") \
-	X(NOTE, "note", "t")           \
-	X(READY, "ready", "")          \
-	X(HELD, "held", "wnN")         \
-	X(COMMS, "comms", "t")         \
-	X(FREED, "freed", "n")         \
-	X(MAPPED, "mapped", "n")       \
-	X(FILLED, "filled", "")        \
-	X(END, "end", "eT")
+#define REPORT_MAP(X)                         \
+	X(REPORT_ID, "id", "t")               \
+	X(REPORT_NAME, "name", "t")           \
+	X(REPORT_PID, "pid", "n")             \
+	X(REPORT_COMMAND, "command", "T")     \
+	X(REPORT_STATE, "state", "t")         \
+	X(REPORT_PROGRESS, "progress", "wnn") \
+	X(REPORT_NOTE, "note", "t")           \
+	X(REPORT_READY, "ready", "")          \
+	X(REPORT_HELD, "held", "wnN")         \
+	X(REPORT_COMMS, "comms", "t")         \
+	X(REPORT_FREED, "freed", "n")         \
+	X(REPORT_MAPPED, "mapped", "n")       \
+	X(REPORT_FILLED, "filled", "")        \
+	X(REPORT_END, "end", "eT")
 
 /* From a job to its client, beside these: its status. */
-#define STATUS_MAP(X)                            \
-	X(PROTOCOL, "protocol", "n")             \
-	X(UID, "uid", "n")                       \
-	X(GPU, "gpu", "nwT")                     \
-	X(ADDRESSING, "addressing", "wT")        \
-	X(CARRIED, "carried", "n")               \
-	X(LEFT_TO_DRIVER, "left_to_driver", "n") \
-	X(PAUSED, "paused", "n")                 \
-	X(SPILLED, "spilled", "n")               \
-	X(SNAPSHOT, "snapshot", "t")             \
-	X(POOL, "pool", "n")                     \
-	X(PAUSE_US, "pause_us", "n")             \
-	X(PAUSE_BYTES, "pause_bytes", "n")       \
-	X(PAUSE_PHASE, "pause_phase", "wn")      \
-	X(RESUME_US, "resume_us", "n")           \
-	X(RESUME_BYTES, "resume_bytes", "n")     \
-	X(RESUME_PHASE, "resume_phase", "wn")    \
-	X(WAITS, "waits", "wnn")                 \
-	X(WAITING, "waiting", "t")               \
-	X(REASON, "reason", "t")                 \
-	X(FAILED_US, "failed_us", "n")           \
-	X(SIGNALS, "signals", "t")               \
-	X(NO_TURNS, "no_turns", "t")
+#define STATUS_MAP(X)                                   \
+	X(STATUS_PROTOCOL, "protocol", "n")             \
+	X(STATUS_UID, "uid", "n")                       \
+	X(STATUS_GPU, "gpu", "nwT")                     \
+	X(STATUS_ADDRESSING, "addressing", "wT")        \
+	X(STATUS_CARRIED, "carried", "n")               \
+	X(STATUS_LEFT_TO_DRIVER, "left_to_driver", "n") \
+	X(STATUS_PAUSED, "paused", "n")                 \
+	X(STATUS_SPILLED, "spilled", "n")               \
+	X(STATUS_SNAPSHOT, "snapshot", "t")             \
+	X(STATUS_POOL, "pool", "n")                     \
+	X(STATUS_PAUSE_US, "pause_us", "n")             \
+	X(STATUS_PAUSE_BYTES, "pause_bytes", "n")       \
+	X(STATUS_PAUSE_PHASE, "pause_phase", "wn")      \
+	X(STATUS_RESUME_US, "resume_us", "n")           \
+	X(STATUS_RESUME_BYTES, "resume_bytes", "n")     \
+	X(STATUS_RESUME_PHASE, "resume_phase", "wn")    \
+	X(STATUS_WAITS, "waits", "wnn")                 \
+	X(STATUS_WAITING, "waiting", "t")               \
+	X(STATUS_REASON, "reason", "t")                 \
+	X(STATUS_FAILED_US, "failed_us", "n")           \
+	X(STATUS_SIGNALS, "signals", "t")               \
+	X(STATUS_NO_TURNS, "no_turns", "t")
 
 /* From a job to the daemon, beside these. */
-#define MEMBER_MAP(X)              \
-	X(TURNS, "turns", "n")     \
-	X(CLASS, "class", "t")     \
-	X(WEIGHT, "weight", "n")   \
-	X(NEED, "need", "unn")     \
-	X(JOINED, "joined", "")    \
-	X(WANT, "want", "")        \
-	X(IDLE, "idle", "n")       \
-	X(BUSY, "busy", "")        \
-	X(GROW, "grow", "nun")     \
-	X(PINNED, "pinned", "nun") \
-	X(ENDS, "ends", "")        \
-	X(PING, "ping", "")
+#define MEMBER_MAP(X)                     \
+	X(MEMBER_TURNS, "turns", "n")     \
+	X(MEMBER_CLASS, "class", "t")     \
+	X(MEMBER_WEIGHT, "weight", "n")   \
+	X(MEMBER_NEED, "need", "unn")     \
+	X(MEMBER_JOINED, "joined", "")    \
+	X(MEMBER_WANT, "want", "")        \
+	X(MEMBER_IDLE, "idle", "n")       \
+	X(MEMBER_BUSY, "busy", "")        \
+	X(MEMBER_GROW, "grow", "nun")     \
+	X(MEMBER_PINNED, "pinned", "nun") \
+	X(MEMBER_ENDS, "ends", "")        \
+	X(MEMBER_PING, "ping", "")
 
 /* From a command to the daemon. */
-#define COMMAND_MAP(X)           \
-	X(LAUNCH, "launch", "")  \
-	X(LIST, "list", "")      \
-	X(EVENTS, "events", "T") \
-	X(GIVE, "give", "t")     \
-	X(SET, "set", "t")       \
-	X(DRAIN, "drain", "u")   \
-	X(UNDRAIN, "undrain", "u")
+#define COMMAND_MAP(X)                   \
+	X(COMMAND_LAUNCH, "launch", "")  \
+	X(COMMAND_LIST, "list", "")      \
+	X(COMMAND_EVENTS, "events", "T") \
+	X(COMMAND_GIVE, "give", "t")     \
+	X(COMMAND_SET, "set", "t")       \
+	X(COMMAND_DRAIN, "drain", "u")   \
+	X(COMMAND_UNDRAIN, "undrain", "u")
 
 /* From the daemon to a command. */
-#define LISTED_MAP(X)                 \
-	X(DAEMON, "daemon", "nt")     \
-	X(GPU, "gpu", "unnnnW")       \
-	X(MEMBER, "member", "nnnw")   \
-	X(ID, "id", "T")              \
-	X(NAME, "name", "t")          \
-	X(COMMAND, "command", "T")    \
-	X(CLASS, "class", "t")        \
-	X(WEIGHT, "weight", "n")      \
-	X(NEED, "need", "unn")        \
-	X(UNFIT, "unfit", "unn")      \
-	X(TURN, "turn", "nnnn")       \
-	X(EVENT, "event", "nnwnnwwT") \
-	X(NOTE, "note", "t")          \
-	X(END, "end", "eT")
+#define LISTED_MAP(X)                        \
+	X(LISTED_DAEMON, "daemon", "nt")     \
+	X(LISTED_GPU, "gpu", "unnnnW")       \
+	X(LISTED_MEMBER, "member", "nnnw")   \
+	X(LISTED_ID, "id", "T")              \
+	X(LISTED_NAME, "name", "t")          \
+	X(LISTED_COMMAND, "command", "T")    \
+	X(LISTED_CLASS, "class", "t")        \
+	X(LISTED_WEIGHT, "weight", "n")      \
+	X(LISTED_NEED, "need", "unn")        \
+	X(LISTED_UNFIT, "unfit", "unn")      \
+	X(LISTED_TURN, "turn", "nnnn")       \
+	X(LISTED_EVENT, "event", "nnwnnwwT") \
+	X(LISTED_NOTE, "note", "t")          \
+	X(LISTED_END, "end", "eT")
 
 /* The ids, of the lines that one side reads. Both readers of a job's reports have them first. */
-#define REQUEST_ENUM(id, word, parts) REQUEST_##id,
-#define ORDER_ENUM(id, word, parts)   ORDER_##id,
-#define TURN_ENUM(id, word, parts)    TURN_##id,
-#define REPORT_ENUM(id, word, parts)  REPORT_##id,
-#define STATUS_ENUM(id, word, parts)  STATUS_##id,
-#define MEMBER_ENUM(id, word, parts)  MEMBER_##id,
-#define COMMAND_ENUM(id, word, parts) COMMAND_##id,
-#define LISTED_ENUM(id, word, parts)  LISTED_##id,
-enum to_job { REQUEST_MAP(REQUEST_ENUM) ORDER_MAP(ORDER_ENUM) TURN_MAP(TURN_ENUM) TO_JOB };
-enum { REPORT_MAP(REPORT_ENUM) REPORTS };
-enum from_job { STATUS_FIRST = REPORTS - 1, STATUS_MAP(STATUS_ENUM) FROM_JOB };
+#define LINE_ENUM(id, word, parts) id,
+enum to_job { REQUEST_MAP(LINE_ENUM) ORDER_MAP(LINE_ENUM) TURN_MAP(LINE_ENUM) TO_JOB };
+enum { REPORT_MAP(LINE_ENUM) REPORTS };
+enum from_job { STATUS_FIRST = REPORTS - 1, STATUS_MAP(LINE_ENUM) FROM_JOB };
 enum to_daemon {
 	MEMBER_FIRST = REPORTS - 1,
-	MEMBER_MAP(MEMBER_ENUM) COMMAND_MAP(COMMAND_ENUM) TO_DAEMON
+	MEMBER_MAP(LINE_ENUM) COMMAND_MAP(LINE_ENUM) TO_DAEMON
 };
-enum from_daemon { LISTED_MAP(LISTED_ENUM) FROM_DAEMON };
+enum from_daemon { LISTED_MAP(LINE_ENUM) FROM_DAEMON };
+#undef LINE_ENUM
 
 /* States of a process, as status reports them. */
 #define STATE_MAP(X)                                              \

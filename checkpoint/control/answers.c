@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
-#include "checkpoint/control/turn.h"
 #include "checkpoint/control/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
@@ -137,8 +136,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 		server_say(c, "failed_us %" PRIu64, clock_us_of(facts->failed_for_ms));
 	if (signals_unreachable(unreachable, sizeof(unreachable)))
 		server_say(c, "signals %s", unreachable);
-	if (*turn_why_not())
-		server_say(c, "no_turns %s", turn_why_not());
+	if (*facts->no_turns)
+		server_say(c, "no_turns %s", facts->no_turns);
 	server_answer(c, END_OK, NULL);
 }
 

@@ -21,7 +21,8 @@ struct answers_facts {
 	double failed_for_ms; /* it is that of a failure, so long ago; 0: it is not */
 	const char *waits;    /* the word of what the job waits for; NULL: nothing */
 	size_t waits_bytes;
-	double waits_ms; /* for so long */
+	double waits_ms;      /* for so long */
+	const char *no_turns; /* why it takes none; empty: it does, or is not to */
 };
 
 /* Parts of the status: the job's id, its name and the pid; the command. */

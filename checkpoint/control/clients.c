@@ -8,6 +8,7 @@
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/turn.h"
+#include "checkpoint/control/waits.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/ranks.h"
 #include "common/ownfd.h"
@@ -162,12 +163,9 @@ static void take_request(struct client *c, const struct request *r)
 		return;
 	}
 	switch (r->id) {
-	case REQUEST_STATUS: {
-		const struct answers_facts f = job_facts();
-
-		answers_status(c, &f);
+	case REQUEST_STATUS:
+		answers_status(c, waits_facts());
 		break;
-	}
 	case REQUEST_PAUSE:
 	case REQUEST_HOLD:
 	case REQUEST_RESUME:

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/joint.h"
-#include "checkpoint/control/waits.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/plan.h"
@@ -65,23 +64,11 @@ static void set_reason(const char *what, const char *message, bool failed)
 
 struct answers_facts job_facts(void)
 {
-	static char text[WAITS_TEXT];
-	struct answers_facts f = {
-		.state = job_state(), .pause = &last[1], .resume = &last[0], .reason = reason};
-
-	f.waits = waits_what(&f.waits_bytes, &f.waits_ms, text);
-	/* A yield or a fill that failed says why the turn does not come. */
-	if (f.waits && !(f.state == STATE_WAITING && state.lease != LEASE_OURS && *reason)) {
-		f.reason = text;
-	} else if (f.state == STATE_WAITING && state.lease == LEASE_OURS && engine_held_in()) {
-		snprintf(text, sizeof(text),
-			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
-			 GIB_ARGS(engine_held_bytes()));
-		f.reason = text;
-	}
-	if (f.reason == reason && failed_ms)
-		f.failed_for_ms = clock_ms() - failed_ms;
-	return f;
+	return (struct answers_facts){.state = job_state(),
+				      .pause = &last[1],
+				      .resume = &last[0],
+				      .reason = reason,
+				      .failed_for_ms = failed_ms ? clock_ms() - failed_ms : 0};
 }
 
 static void finish(enum server_wait whom, const struct engine_result *result)
@@ -402,9 +389,6 @@ void job_send_news(void)
 {
 	enum operation op = control_operation(&state);
 	struct hold *hold = operation_hold();
-	char text[WAITS_TEXT];
-	size_t bytes;
-	double ms;
 
 	if ((is_change(op) || control_is_part(op)) && hold && hold_take_report(hold, &report)) {
 		reported = true;
@@ -416,8 +400,6 @@ void job_send_news(void)
 		answers_progress(operation_progress());
 	else if (state.activity == ACTIVITY_IDLE && state.rest == STATE_WAITING)
 		answers_waiting();
-	if (waits_what(&bytes, &ms, text))
-		answers_wait(text);
 }
 
 void job_retry(void)

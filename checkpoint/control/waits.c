@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/waits.h"
+#include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/turn.h"
 #include "checkpoint/engine/engine.h"
@@ -14,8 +15,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define CALM_MS 300  /* without a wait of an allocation, which may try again: it is over */
-#define WHOM_MS 2000 /* more, until a wait is told of which nobody knows who has the memory */
+#define WAITS_TEXT 512
+#define CALM_MS    300  /* without a wait of an allocation, which may try again: it is over */
+#define WHOM_MS    2000 /* more, until a wait is told of which nobody knows who has the memory */
 
 enum kind { NOTHING, TURN, MEMORY, ALLOCATION };
 
@@ -146,7 +148,7 @@ static void look_for_pause(void)
 	}
 }
 
-void waits_look(void)
+static void follow(void)
 {
 	double now = clock_ms();
 	char text[WAITS_TEXT];
@@ -186,13 +188,45 @@ int waits_patience_ms(void)
 	return left > 0 ? (int)left + 1 : 0;
 }
 
-const char *waits_what(size_t *bytes, double *ms, char text[WAITS_TEXT])
+/* Returns its word, with the words that say it in @text; NULL: it does not wait. */
+static const char *look_now(char text[WAITS_TEXT])
 {
-	waits_look();
+	follow();
 	if (wait.kind == NOTHING || job_state() == STATE_RESUMING)
 		return NULL;
-	*bytes = wait.bytes;
-	*ms = ms_since(wait.since_ms);
 	describe(text, WAITS_TEXT);
 	return words[wait.kind];
+}
+
+void waits_look(void)
+{
+	char text[WAITS_TEXT];
+
+	if (look_now(text))
+		answers_wait(text);
+}
+
+const struct answers_facts *waits_facts(void)
+{
+	static struct answers_facts f;
+	static char text[WAITS_TEXT];
+	bool ours = job_now()->lease == LEASE_OURS;
+
+	f = job_facts();
+	f.no_turns = turn_why_not();
+	f.waits = look_now(text);
+	f.waits_bytes = wait.bytes;
+	f.waits_ms = ms_since(wait.since_ms);
+	/* A yield or a fill that failed says why the turn does not come. */
+	if (f.waits && !(f.state == STATE_WAITING && !ours && *f.reason)) {
+		f.reason = text;
+	} else if (f.state == STATE_WAITING && ours && engine_held_in()) {
+		snprintf(text, sizeof(text),
+			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
+			 GIB_ARGS(engine_held_bytes()));
+		f.reason = text;
+	}
+	if (f.reason == text)
+		f.failed_for_ms = 0;
+	return &f;
 }

@@ -216,10 +216,7 @@ void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf
 /* Send "status" to @jobs; described is set in those that gave a valid answer. */
 void jobs_describe(struct job **jobs, size_t n);
 
-/*
- * Take one line of a status, or of the figures after a pause or resume. 0, -EBADMSG or -EPROTONOSUPPORT. In
- * status.c, without I/O.
- */
+/* Take one line of a status, or of the figures after a pause or resume. 0 or a negative errno. */
 int job_take_field(struct job *job, const struct line *line);
 
 /* True if its process is stopped, by SIGSTOP or a terminal, and so cannot answer. */
