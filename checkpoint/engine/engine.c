@@ -29,27 +29,18 @@ void engine_set_moves(const struct engine_moves *told)
 	engine.moves = told;
 }
 
-/* The program runs again, with its memory where it is now. */
-static void let_run(struct engine_op *op)
+void engine_run(struct engine_op *op)
 {
 	struct engine_result *result = &op->result;
 
-	if (engine.moves)
+	if (engine.out >= OUT_REST && engine.moves)
 		engine.moves->back(result->note, sizeof(result->note));
 	vmem_objects_let_go();
-	__atomic_store_n(&engine.paused, false, __ATOMIC_RELAXED);
+	engine_set_out(OUT_NOTHING);
 	sharing_run();
 	queries_settle(op->drv);
 	gate_open();
-}
-
-/* The same before anything was saved. */
-static void abandon(struct engine_op *op)
-{
 	engine_forget();
-	sharing_run();
-	queries_settle(op->drv);
-	gate_open();
 }
 
 int engine_check_carried(const struct engine_op *op, struct engine_result *result)
@@ -126,7 +117,7 @@ int engine_rest(struct engine_op *op, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
 
-	if (engine.paused)
+	if (engine_is_paused())
 		return 0;
 	sharing_pause();
 	engine_set_phase(op, "drain", 0);
@@ -134,35 +125,27 @@ int engine_rest(struct engine_op *op, double deadline_ms)
 		sharing_run();
 		return -1;
 	}
-	if (check_alone(op) || engine_check_shared(op, result)) {
-		abandon(op);
-		return -1;
-	}
+	if (check_alone(op) || engine_check_shared(op, result))
+		goto err_rest;
 	/* From the meeting on, the others count on all that this process has shared, and still has. */
 	vmem_trim();
 	/* What the others have freed, or ended with, is left to the driver after it. */
-	if (engine_meet_at_rest(op, deadline_ms) || engine_check_carried(op, result)) {
-		abandon(op);
-		return -1;
-	}
+	if (engine_meet_at_rest(op, deadline_ms) || engine_check_carried(op, result))
+		goto err_rest;
 	if (engine.moves && engine.moves->leaving(result->message, sizeof(result->message))) {
 		result->code = END_UNSUPPORTED;
-		abandon(op);
-		return -1;
+		goto err_rest;
 	}
+	engine_set_out(OUT_REST);
 	return 0;
-}
-
-void engine_rest_ends(struct engine_op *op)
-{
-	engine_write_drop();
-	engine_forget();
-	let_run(op);
+err_rest:
+	engine_run(op);
+	return -1;
 }
 
 int engine_take_memory(struct engine_op *op, double deadline_ms)
 {
-	bool was_paused = engine.paused;
+	bool was_paused = engine_is_paused();
 	CUresult error;
 
 	if (engine_rest(op, deadline_ms))
@@ -171,7 +154,7 @@ int engine_take_memory(struct engine_op *op, double deadline_ms)
 	if (engine_save(op) || (!was_paused && engine_meet_saved(op)))
 		goto err_save;
 	engine_set_phase(op, "unmap", 0);
-	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
+	engine_set_out(OUT_PART);
 	error = engine_unmap(op->drv, 0);
 	if (!error)
 		return 0;
@@ -194,10 +177,9 @@ int engine_take_memory(struct engine_op *op, double deadline_ms)
 		return -1; /* the data is kept: a resume may still succeed */
 	}
 err_save:
-	if (was_paused)
-		engine_write_drop();
-	else
-		engine_rest_ends(op);
+	engine_write_drop();
+	if (!was_paused)
+		engine_run(op);
 	return -1;
 }
 
@@ -221,11 +203,9 @@ static void release_rest(struct engine_op *op)
 
 void engine_paused(void)
 {
-	__atomic_store_n(&engine.contexts, engine.saved.contexts.count > 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&engine.untidy,
-			 !engine.released && engine.saved.contexts.count && engine.saved.used_slots,
-			 __ATOMIC_RELAXED);
 	engine_publish();
+	__atomic_store_n(&engine.untidy, engine_keeps_context() && engine.saved.used_slots,
+			 __ATOMIC_RELAXED);
 }
 
 /* The job is at rest, and all of its memory is out. The context may have to follow. */
@@ -233,7 +213,7 @@ static void pause_rest(struct engine_op *op, double start)
 {
 	struct engine_result *result = &op->result;
 
-	if (!engine.released) {
+	if (!engine_is_released()) {
 		if (engine_check_carried(op, result))
 			return;
 		if (release_wanted(op->drv, op->release) && engine_check_room(result))
@@ -247,7 +227,7 @@ static void pause_rest(struct engine_op *op, double start)
 
 void engine_pause(struct engine_op *op)
 {
-	size_t in = engine.paused ? engine.saved.in : SIZE_MAX;
+	size_t in = engine_is_paused() ? engine.saved.in : SIZE_MAX;
 	double start = clock_ms();
 
 	engine_begin(op, &op->result);
@@ -324,14 +304,15 @@ static CUresult restore_once(struct engine_op *op, const size_t *needed, const c
 {
 	CUresult error;
 
-	if (!engine.released)
+	if (!engine_is_released())
 		return CUDA_SUCCESS;
 	if (!release_fits(needed, &engine.lack))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	engine_set_phase(op, "restore", 0);
 	engine_takes(op);
 	error = release_restore(op->drv, call);
-	__atomic_store_n(&engine.released, error != CUDA_SUCCESS, __ATOMIC_RELAXED);
+	if (!error)
+		engine_set_out(engine_memory_out());
 	return error;
 }
 
@@ -343,7 +324,7 @@ static void give_tables_back(const struct engine_op *op, size_t bytes)
 {
 	size_t pinned = hostpool_pinned();
 
-	if (!engine.released && engine.saved.contexts.count && pinned &&
+	if (!engine_is_released() && engine.saved.contexts.count && pinned &&
 	    bytes <= HOSTPOOL_TABLES(pinned))
 		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
 }
@@ -460,7 +441,7 @@ static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 	engine.saved.in = in;
 	engine_publish();
 	sharing_back();
-	if (engine.released || engine.unsettled)
+	if (engine_is_released() || engine.unsettled)
 		return CUDA_SUCCESS;
 	engine_set_phase(op, "unmap", 0);
 	error = engine_unmap(op->drv, in);
@@ -480,7 +461,7 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 			return -1;
 		}
 		op->progress.ready();
-		let_run(op);
+		engine_run(op);
 		return 0;
 	}
 	error = step_back(op, in, was_released);
@@ -491,9 +472,9 @@ int engine_run_on(struct engine_op *op, size_t in, bool was_released, double dea
 
 static void resume(struct engine_op *op)
 {
-	bool was_released = engine.released;
+	bool was_released = engine_is_released();
 	double start = clock_ms(), deadline_ms = op->timeout_ms ? start + op->timeout_ms : 0;
-	size_t in, bytes;
+	size_t bytes = 0;
 	int ret;
 
 	engine_begin(op, &op->result);
@@ -501,8 +482,11 @@ static void resume(struct engine_op *op)
 	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
 	do {
+		size_t in;
+
 		ret = engine_regain(op, deadline_ms, true);
 		in = engine.saved.in;
+		bytes = saved_live(&engine.saved, in, engine.saved.nregions) * VMEM_GRANULE;
 		if (!ret)
 			ret = load_all(op, deadline_ms);
 		if (ret)
@@ -510,11 +494,8 @@ static void resume(struct engine_op *op)
 		else
 			ret = engine_run_on(op, in, was_released, deadline_ms);
 	} while (ret && engine_is_called_back(op));
-	if (ret)
-		return;
-	bytes = saved_live(&engine.saved, in, engine.saved.nregions) * VMEM_GRANULE;
-	engine_succeed(op, start, bytes);
-	engine_forget();
+	if (!ret)
+		engine_succeed(op, start, bytes);
 }
 
 void engine_resume(struct engine_op *op)

@@ -24,6 +24,16 @@
 #include "common/rundir.h"
 #include "common/text.h"
 
+/* What of the job is out, from the least to the most. */
+enum engine_out {
+	OUT_NOTHING,  /* the program runs, or comes to rest */
+	OUT_REST,     /* nothing, but it is at rest: leaving() was called */
+	OUT_PART,     /* a part of its memory, from the first unmap on */
+	OUT_MEMORY,   /* all of it; there are contexts, which are on the GPU */
+	OUT_ALL,      /* all of it; there are no contexts */
+	OUT_RELEASED, /* the driver's checkpoint has the contexts, or the driver is locked */
+};
+
 struct engine {
 	const struct engine_moves *moves; /* may be NULL */
 	struct saved saved;
@@ -33,12 +43,9 @@ struct engine {
 	bool saves; /* a snapshot is being written: saving is in use */
 
 	/* Other threads read these: write them atomically. */
-	bool paused;
-	bool released; /* the driver's checkpoint has the contexts, or the driver is locked */
-	bool contexts; /* the paused job has any */
-	bool untidy;   /* engine_tidy() has something to do */
-	bool partly;   /* a part of the memory of a paused job is on the GPU */
-	bool held;     /* the snapshot alone has the saved data */
+	enum engine_out out; /* by engine_set_out() */
+	bool untidy;         /* engine_tidy() has something to do */
+	bool held;           /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
 	bool unsettled;       /* copies of the last transfer may still be under way */
 	struct gpu_lack lack; /* of the last attempt to resume */
@@ -68,17 +75,22 @@ void engine_set_phase(struct engine_op *op, const char *phase, size_t total);
 void engine_end_phase(struct engine_op *op);
 void engine_succeed(struct engine_op *op, double start, size_t bytes);
 
+void engine_set_out(enum engine_out out);
+/* What is out of a job whose contexts are not released, by what is saved. */
+enum engine_out engine_memory_out(void);
+
 /* Update what other threads read about the saved memory and the pool. */
 void engine_publish(void);
 /* The saved data is no longer needed. */
 void engine_forget(void);
 
 /*
- * Bring the job to rest, unless it is: the phase "drain" of engine.h. On failure it runs on. Undo
- * it; what was saved is forgotten.
+ * Bring the job to rest, unless it is: the phase "drain" of engine.h. On failure it runs on.
+ * engine_run() ends the rest, in each case: the program runs, with its memory where it is now, and what
+ * was saved is forgotten.
  */
 int engine_rest(struct engine_op *op, double deadline_ms);
-void engine_rest_ends(struct engine_op *op);
+void engine_run(struct engine_op *op);
 /* Memory went out: update what other threads read, and whether there is host memory to pin. */
 void engine_paused(void);
 /* True if the job is at rest, and no memory of it is mapped. */

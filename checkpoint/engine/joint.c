@@ -21,7 +21,7 @@ static void set_needs(struct pact *pact, const size_t *needed)
 
 	for (size_t dev = 0; dev < count; dev++)
 		pact_set_need(pact, dev, gpus[dev].uuid,
-			      needed[dev] + (engine.released ? release_held()[dev] : 0));
+			      needed[dev] + (engine_is_released() ? release_held()[dev] : 0));
 }
 
 /* True if the GPUs of this process have room for what all processes of the job take there. */
@@ -32,12 +32,12 @@ static bool has_room_for_all(struct engine_op *op, const size_t *needed)
 
 	for (size_t dev = 0; dev < count; dev++) {
 		sum[dev] = needed[dev];
-		if (needed[dev] || (engine.released && release_held()[dev]))
+		if (needed[dev] || (engine_is_released() && release_held()[dev]))
 			sum[dev] += pact_others_need(op->progress.pact, gpus[dev].uuid);
 	}
 	engine.lack = (struct gpu_lack){.dev = -1};
-	return engine.released ? release_fits(sum, &engine.lack)
-			       : engine_memory_is_free(op->drv, sum);
+	return engine_is_released() ? release_fits(sum, &engine.lack)
+				    : engine_memory_is_free(op->drv, sum);
 }
 
 static void seek(struct engine_op *op, const size_t *needed)

@@ -23,7 +23,7 @@ static struct gpu_lack guess(void)
 	for (int dev = 0; dev < GPU_MAX; dev++) {
 		size_t needed = missing[dev];
 
-		if (engine.released)
+		if (engine_is_released())
 			needed += release_held()[dev];
 		if (!needed)
 			continue;

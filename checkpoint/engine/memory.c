@@ -438,7 +438,7 @@ CUresult engine_release(struct engine_op *op, const char **call)
 
 	engine_set_phase(op, "release", 0);
 	error = release_checkpoint(op->drv, &engine.saved.contexts, call);
-	__atomic_store_n(&engine.released, !error || release_is_locked(), __ATOMIC_RELAXED);
+	engine_set_out(!error || release_is_locked() ? OUT_RELEASED : engine_memory_out());
 	return error;
 }
 
@@ -452,8 +452,8 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 	if (error)
 		return engine_fail_driver(result, drv, call, error);
 	if (was_locked)
-		__atomic_store_n(&engine.released, false, __ATOMIC_RELAXED);
-	if (engine.released || !engine.saved.contexts.count)
+		engine_set_out(engine_memory_out());
+	if (engine_is_released() || !engine.saved.contexts.count)
 		return 0;
 	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 	error = engine_release(op, &call);

@@ -197,7 +197,7 @@ static int push(struct engine_op *op, size_t from)
 	if (ret)
 		return ret;
 	t.backwards = true;
-	__atomic_store_n(&engine.paused, true, __ATOMIC_RELAXED);
+	engine_set_out(OUT_PART);
 	ret = transfer_beside(&p, &t, unmap_main);
 	fini(&p);
 	if (!ret && p.error)
@@ -210,14 +210,14 @@ static int push(struct engine_op *op, size_t from)
 /* The yield has failed before anything was out: the program runs on. */
 static int run_on(struct engine_op *op)
 {
-	if (engine.paused) {
+	if (engine_is_paused()) {
 		sharing_rebuilt();
 		if (engine_get_imports(op, 0)) {
 			sharing_back();
 			return -1;
 		}
 	}
-	engine_rest_ends(op);
+	engine_run(op);
 	return 0;
 }
 
@@ -225,10 +225,10 @@ static int run_on(struct engine_op *op)
 static void yield_together(struct engine_op *op, double start)
 {
 	const struct saved *saved = &engine.saved;
-	size_t before = engine.paused ? saved_mapped_bytes(saved) : SIZE_MAX;
+	size_t before = engine_is_paused() ? saved_mapped_bytes(saved) : SIZE_MAX;
 	int ret = engine_take_memory(op, start + op->timeout_ms);
 
-	if (!engine.paused)
+	if (!engine_is_paused())
 		return;
 	if (!ret)
 		engine_meet_released(op);
@@ -244,7 +244,7 @@ static void yield_together(struct engine_op *op, double start)
 void engine_yield(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
-	bool was_paused = engine.paused;
+	bool was_paused = engine_is_paused();
 	double start = clock_ms();
 	size_t from;
 	int ret;
@@ -394,9 +394,9 @@ static int end_fill(struct engine_op *op, size_t in, bool was_released)
 static void fill(struct engine_op *op)
 {
 	struct saved *saved = &engine.saved;
-	bool was_released = engine.released;
+	bool was_released = engine_is_released();
 	double start = clock_ms();
-	size_t in = saved->in;
+	size_t in = saved->in, bytes;
 	int ret;
 
 	engine_begin(op, &op->result);
@@ -407,13 +407,11 @@ static void fill(struct engine_op *op)
 		ret = pop(op);
 	saved_unload_kernels(saved, op->drv);
 	engine_publish();
+	bytes = saved_live(saved, in, saved->in) * VMEM_GRANULE;
 	if (!ret && saved->in == saved->nregions)
 		ret = end_fill(op, in, was_released);
-	if (ret)
-		return;
-	engine_succeed(op, start, saved_live(saved, in, saved->in) * VMEM_GRANULE);
-	if (saved->in == saved->nregions)
-		engine_forget();
+	if (!ret)
+		engine_succeed(op, start, bytes);
 }
 
 void engine_fill(struct engine_op *op)

@@ -136,7 +136,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 /* From now on the snapshot alone has the data. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
-	if (!engine.released && engine.saved.contexts.count)
+	if (!engine_is_released() && engine.saved.contexts.count)
 		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 	engine.held_slots = engine.saved.used_slots;
 	engine.saved.used_slots = 0;
@@ -290,8 +290,8 @@ static int commit_snapshot(struct engine_op *op)
 	facts->ncontexts = count;
 	facts->objects = lists.objects;
 	facts->nobjects = lists.nobjects;
-	facts->gpus = engine.released ? release_gpus() : 0;
-	facts->held = engine.released ? release_held() : NULL;
+	facts->gpus = engine_is_released() ? release_gpus() : 0;
+	facts->held = engine_is_released() ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
 		facts->phases[facts->nphases++] =
 			(struct snapshot_phase){result->phases[i].name, result->phases[i].ms};
@@ -360,7 +360,7 @@ void engine_snapshot(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
-	if (!engine.paused || engine.held || engine_is_partly_out()) {
+	if (!engine_is_paused() || engine.held || engine_is_partly_out()) {
 		engine_fail(result, END_BUSY,
 			    engine.held ? "the job is in a snapshot already, in %.400s"
 					: "the job is not paused%s",
@@ -375,7 +375,7 @@ void engine_snapshot(struct engine_op *op)
 	}
 	if (engine_check_host_memory(result))
 		return;
-	if (op->plan->image && !engine.released &&
+	if (op->plan->image && !engine_is_released() &&
 	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;
 	if ((op->plan->image && engine_release_all(op, result)) ||

@@ -29,23 +29,24 @@ size_t engine_pool_bytes(void)
 
 bool engine_is_paused(void)
 {
-	return __atomic_load_n(&engine.paused, __ATOMIC_RELAXED);
+	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) >= OUT_PART;
 }
 
 bool engine_is_partly_out(void)
 {
-	return engine_is_paused() && __atomic_load_n(&engine.partly, __ATOMIC_RELAXED);
+	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) == OUT_PART;
 }
 
 bool engine_is_released(void)
 {
-	return __atomic_load_n(&engine.released, __ATOMIC_RELAXED);
+	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) == OUT_RELEASED;
 }
 
 bool engine_keeps_context(void)
 {
-	return engine_is_paused() && !engine_is_released() &&
-	       __atomic_load_n(&engine.contexts, __ATOMIC_RELAXED);
+	enum engine_out out = __atomic_load_n(&engine.out, __ATOMIC_RELAXED);
+
+	return out == OUT_PART || out == OUT_MEMORY;
 }
 
 const char *engine_held_in(void)
@@ -60,7 +61,20 @@ size_t engine_held_bytes(void)
 
 bool engine_is_out(void)
 {
-	return engine.paused && (engine.released || !saved_mapped_bytes(&engine.saved));
+	return engine.out == OUT_RELEASED ||
+	       (engine.out >= OUT_PART && !saved_mapped_bytes(&engine.saved));
+}
+
+void engine_set_out(enum engine_out out)
+{
+	__atomic_store_n(&engine.out, out, __ATOMIC_RELAXED);
+}
+
+enum engine_out engine_memory_out(void)
+{
+	if (engine.saved.in)
+		return OUT_PART;
+	return engine.saved.contexts.count ? OUT_MEMORY : OUT_ALL;
 }
 
 int engine_fail(struct engine_result *result, enum end_code code, const char *fmt, ...)
@@ -154,7 +168,8 @@ void engine_succeed(struct engine_op *op, double start, size_t bytes)
 
 void engine_publish(void)
 {
-	__atomic_store_n(&engine.partly, engine.saved.in > 0, __ATOMIC_RELAXED);
+	if (engine.out >= OUT_PART && engine.out < OUT_RELEASED)
+		engine_set_out(engine_memory_out());
 	__atomic_store_n(&engine.host, saved_host_bytes(&engine.saved), __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.spilled, saved_spilled_bytes(&engine.saved), __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.pool, hostpool_held(0), __ATOMIC_RELAXED);

@@ -42,7 +42,7 @@ void engine_trim(struct engine_op *op)
 	CUcontext ctx;
 
 	engine_begin(op, result);
-	if (engine.paused) {
+	if (engine_is_paused()) {
 		snprintf(result->note, sizeof(result->note),
 			 "the job is paused: there is nothing to give back");
 		engine_succeed(op, start, 0);
@@ -152,7 +152,7 @@ static void prepare(struct engine_op *op)
 /* No driver call may be made while the driver's checkpoint holds the context. */
 static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
 {
-	if (!engine.released && engine.saved.contexts.count)
+	if (!engine_is_released() && engine.saved.contexts.count)
 		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, blocks, cancel);
 }
 
@@ -162,7 +162,7 @@ void engine_tidy(struct engine_op *op)
 	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&engine.saved);
 
 	/* While the job runs its contexts may end at any time: make no driver call then. */
-	if (engine.paused)
+	if (engine_is_paused())
 		pin_saved(op->drv, limit < blocks ? limit : blocks, cancel);
 	else if (engine_prepares())
 		prepare(op);
