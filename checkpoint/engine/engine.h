@@ -23,8 +23,10 @@
  * their memory too, and gives the memory back if they do not get theirs. One with a pact takes none before
  * there is room for all ranks (pact.h).
  *
- * A yield takes a part of the memory, and a fill brings it back as room is granted; in between the
- * job does not run. Such a job can be paused and resumed as any other.
+ * There is one road out, and one in. A yield takes a part of the memory, and unmaps each region once it is
+ * copied; a pause is a yield of all that unmaps when all is copied. A fill brings memory back as room is
+ * granted; a resume is a fill that has room for all, and takes all or nothing. In between the job does not
+ * run, and can be yielded, filled, paused and resumed in any order.
  *
  * With CUDAW_VERIFY=1 a resume lets the job run only if the GPU finds each granule unchanged.
  *
@@ -110,10 +112,11 @@ struct engine_op {
 	int timeout_ms;
 	bool alone; /* of a pause or a yield: no other process of the job is asked for it as well */
 	bool awaits_lock; /* of a resume or a fill: others get a moment to leave its snapshot */
-	enum release_choice release;      /* what a pause gives back */
-	size_t bytes;                     /* of a yield */
-	size_t room;                      /* the engine's: the last progress.room that a fill saw */
-	size_t mapped;                    /* the engine's: bytes that a yield has left on the GPU */
+	enum release_choice release; /* what a pause gives back */
+	size_t bytes;                /* of a yield */
+	size_t room;                 /* the engine's: the last progress.room that a fill saw */
+	size_t mapped; /* the engine's: bytes that a pause found, and a yield has left, on the GPU */
+	size_t told;   /* the engine's: progress.moved when it told last */
 	const struct snapshot_plan *plan; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;     /* of the snapshot; the engine adds what it knows */
 

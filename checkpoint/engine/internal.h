@@ -2,20 +2,24 @@
 #ifndef CUDAW_ENGINE_INTERNAL_H
 #define CUDAW_ENGINE_INTERNAL_H
 /*
- * What the parts of the engine share. Each is a step of an operation of engine.h:
+ * What the files of the engine share. engine.h has the operations, which take these steps:
  *
- *	engine.c		pause and resume
- *	memory.c	GPU memory out and back, mapping, the driver's checkpoint
- *	parts.c		a part of it out, and back as room is granted
- *	lack.c		a resume that finds too little GPU memory
- *	joint.c		a resume together with other processes of the job
- *	shared.c	memory that processes share
+ *	rest.c		the program comes to rest, and runs again
+ *	out.c		its memory goes out
+ *	in.c		contexts and memory come back
  *	snapshot.c	to a snapshot and from it
  *	tidy.c		what is kept for the next pause, or given back
+ *
+ * and in steps:
+ *
+ *	shared.c	memory that processes share
+ *	lack.c		the wait for GPU memory
+ *	joint.c		that of several processes of the job
+ *	memory.c	mapping, host memory, the driver's checkpoint
  *	state.c		the state below, results, phases
  *
- * Only the engine's thread calls these. An int is 0 for a success; else the result says what
- * failed.
+ * A file uses those below it. Only the engine's thread calls these functions, except where they say
+ * otherwise. An int is 0 for a success; else the result says what failed.
  */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/fetch.h"
@@ -84,37 +88,41 @@ void engine_publish(void);
 /* The saved data is no longer needed. */
 void engine_forget(void);
 
+/* Bytes that have moved (progress.moved): tell it now, or when there are many more. One thread at a time. */
+void engine_has_moved(struct engine_op *op, size_t bytes, bool now);
+
 /*
- * Bring the job to rest, unless it is: the phase "drain" of engine.h. On failure it runs on.
- * engine_run() ends the rest, in each case: the program runs, with its memory where it is now, and what
- * was saved is forgotten.
+ * Bring the job to rest, unless it is: the phase "drain" of engine.h. On failure it runs on. engine_run() is
+ * the only end of a rest: the program runs, with its memory where it is now, and what was saved is forgotten.
  */
 int engine_rest(struct engine_op *op, double deadline_ms);
 void engine_run(struct engine_op *op);
+
+/*
+ * Bring the job to rest, and take at least @bytes of its memory that is on the GPU; SIZE_MAX: all.
+ * @together: unmap it when all is copied, and those that share memory with it have copied theirs; and
+ * write a snapshot of it, if there is a plan. Else each region goes for itself. On failure a job that was
+ * at rest stays so, with what is left; one that ran runs on, unless some regions are out that went for
+ * themselves, or unless what was unmapped cannot be put back (END_FAILED).
+ */
+int engine_out(struct engine_op *op, size_t bytes, bool together, double deadline_ms);
 /* Memory went out: update what other threads read, and whether there is host memory to pin. */
 void engine_paused(void);
 /* True if the job is at rest, and no memory of it is mapped. */
 bool engine_is_out(void);
 
-/* List the regions, unless that is done, with the program's own objects among them. */
-int engine_list(struct engine_op *op);
 /*
- * Copy everything out that is not saved yet, and begin to write all to a snapshot if there is an
- * order. On failure the caller calls engine_write_drop(), and forgets what was saved if all of it
- * is still on the GPU.
+ * An operation of its own: bring contexts and memory back, and let the program run once it has all. @all: it
+ * takes all of it, or nothing; else what there is room for (progress.room), and a failure keeps what is whole.
  */
-int engine_save(struct engine_op *op);
-/* Its step before the copy of the regions from @from on; and that after it, in any case. */
-int engine_save_begin(struct engine_op *op, size_t from);
-void engine_save_end(struct engine_op *op);
-/* Count the slots that it will need without zeros. The kernels must be loaded. */
+void engine_in(struct engine_op *op, bool all);
+/* Put back what engine_out() has taken, to the job that has not run since. On failure it stays paused. */
+int engine_put_back(struct engine_op *op);
+
+/* Run a transfer. 0, or the result says why it failed; it does not if @transfer was cancelled. */
+int engine_transfer(struct engine_op *op, struct transfer *transfer);
+/* Count the slots that the regions from @from on will need without zeros. The kernels must be loaded. */
 int engine_scan(struct engine_op *op, size_t from);
-/* Copy everything back that is out, to where it is mapped again; the steps before and after it. */
-int engine_load_back(struct engine_op *op);
-int engine_load_begin(struct engine_op *op);
-int engine_load_end(struct engine_op *op);
-/* A transfer has ended. 0, or the result says why it failed. */
-int engine_end_transfer(struct engine_op *op, const struct transfer *transfer);
 /* Get room for @slots slots; saved_room() found the other two numbers. Whether there is enough. */
 bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots);
 int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
@@ -131,12 +139,10 @@ bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed);
  */
 int engine_fail_lack(struct engine_op *op);
 
-/* It waits: from time to time, see who has the memory that is missing. */
-void engine_look_at_lack(struct engine_op *op);
 /*
  * Map what is not mapped: all or nothing, unless the driver fails to undo it. Unmap the regions from
  * @from on, which are saved, the last one first: they are out from then on. They return the driver's
- * error. The other two do it for one region; a context stays current.
+ * error. The other two do it for one region, in any thread, one at a time; a context stays current.
  */
 CUresult engine_map(const struct cuda_driver *drv);
 CUresult engine_unmap(const struct cuda_driver *drv, size_t from);
@@ -151,23 +157,6 @@ CUresult engine_release_imports(const struct cuda_driver *drv);
  */
 #define ENGINE_FIRST_WAIT_MS 20
 int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms);
-
-/*
- * Get the context back, and if @map is true the memory too, waiting for free memory until
- * @deadline_ms (clock_ms(); 0: no limit).
- */
-int engine_regain(struct engine_op *op, double deadline_ms, bool map);
-/*
- * A pause without the release. 0, or -1: the job runs on, unless that fails too (END_FAILED); a
- * job at rest keeps the rest of its memory on the GPU.
- */
-int engine_take_memory(struct engine_op *op, double deadline_ms);
-/*
- * All memory has its contents again: let the program run, once the other ranks and those that share memory
- * with it have theirs. If they do not get it until @deadline_ms, the regions from @in on are taken
- * back, and the context if it @was_released.
- */
-int engine_run_on(struct engine_op *op, size_t in, bool was_released, double deadline_ms);
 
 /*
  * The resume of several processes (pact.h), of which op->progress.pact is NULL if this is none.
@@ -191,8 +180,12 @@ CUresult engine_release(struct engine_op *op, const char **call);
 int engine_check_carried(const struct engine_op *op, struct engine_result *result);
 /* Release the contexts, if the pause left them. 0, or @result says why not. */
 int engine_release_all(struct engine_op *op, struct engine_result *result);
-/* Whether host memory has room for the driver's checkpoint of a paused job. */
+/*
+ * Whether host memory has room for the driver's checkpoint of a paused job. And the failure if @missing of
+ * @apart bytes for it are not there.
+ */
 int engine_check_room(struct engine_result *result);
+int engine_fail_apart(struct engine_result *result, size_t apart, size_t missing);
 
 /*
  * A snapshot of what is being saved: begin to write what arrives. A failure fails the pause only if

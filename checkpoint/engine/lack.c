@@ -6,9 +6,11 @@
 #include "common/forks.h"
 #include "vmem/vmem.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define ASK_AFTER_MS 900  /* before a wait is told (checkpoint/control/waits.h) */
 #define ASK_AGAIN_MS 5000 /* who has the memory that is missing */
@@ -74,7 +76,7 @@ static void set_known(const char *text)
 	pthread_mutex_unlock(&lock);
 }
 
-void engine_look_at_lack(struct engine_op *op)
+static void look(struct engine_op *op)
 {
 	char text[ENGINE_HOLDERS];
 	double now = clock_ms();
@@ -110,4 +112,27 @@ int engine_fail_lack(struct engine_op *op)
 					   "stays paused",
 				   GIB_ARGS(saved_bytes(&engine.saved)), waited);
 	return engine_fail(&op->result, END_TIMEOUT, "%s; the job stays paused", text);
+}
+
+int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
+{
+	double left_ms = deadline_ms ? deadline_ms - clock_ms() : *sleep_ms;
+	double ms = left_ms < *sleep_ms ? left_ms : *sleep_ms;
+
+	engine_set_phase(op, "memory", 0);
+	__atomic_store_n(&op->progress.waiting, true, __ATOMIC_RELAXED);
+	if (engine_is_cancelled(op)) {
+		engine_fail(&op->result, END_BUSY, "cancelled by a later request");
+		return -ECANCELED;
+	}
+	if (left_ms < 0)
+		return -ETIME;
+	look(op);
+	if (!op->progress.pact)
+		usleep((useconds_t)(ms * 1000));
+	else if (engine_wait_for_others(op, ms))
+		return -ECANCELED;
+	if (*sleep_ms < 1000)
+		*sleep_ms *= 2;
+	return 0;
 }

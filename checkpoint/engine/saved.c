@@ -31,7 +31,8 @@ static int cut_pieces(struct saved *s)
 	limit = size_min(limit, TRANSFER_PIECE / VMEM_GRANULE);
 	s->pieces = calloc(s->ngranules / limit + s->nregions + 1, sizeof(*s->pieces));
 	s->first_piece = calloc(s->nregions + 1, sizeof(*s->first_piece));
-	if (!s->pieces || !s->first_piece)
+	s->left = calloc(s->nregions + 1, sizeof(*s->left));
+	if (!s->pieces || !s->first_piece || !s->left)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->nregions; i++) {
 		const struct vmem_region *r = &s->regions[i];
@@ -87,6 +88,7 @@ void saved_forget(struct saved *s)
 	free(s->regions);
 	free(s->pieces);
 	free(s->first_piece);
+	free(s->left);
 	free(s->slots);
 	free(s->digests);
 	free(s->kernels);
@@ -188,10 +190,12 @@ static size_t first_granule(const struct saved *s, size_t region)
 	return region < s->nregions ? s->pieces[s->first_piece[region]].first : s->ngranules;
 }
 
-struct transfer saved_transfer(const struct saved *s, const struct cuda_driver *drv,
+struct transfer saved_transfer(struct saved *s, const struct cuda_driver *drv,
 			       enum transfer_direction direction, size_t from, size_t to,
 			       size_t *done)
 {
+	for (size_t i = from; i < to; i++)
+		s->left[i] = s->first_piece[i + 1] - s->first_piece[i];
 	return (struct transfer){
 		.drv = drv,
 		.direction = direction,
@@ -230,10 +234,11 @@ size_t saved_mapped_bytes(const struct saved *s)
 	return bytes;
 }
 
-size_t saved_region_of(const struct saved *s, size_t piece)
+size_t saved_region_of(const struct saved *s, size_t from, size_t piece)
 {
-	size_t low = 0, high = s->nregions;
+	size_t low = from, high = s->nregions;
 
+	piece += s->first_piece[from];
 	while (high - low > 1) {
 		size_t mid = (low + high) / 2;
 
@@ -243,6 +248,23 @@ size_t saved_region_of(const struct saved *s, size_t piece)
 			high = mid;
 	}
 	return low;
+}
+
+bool saved_piece_arrived(struct saved *s, size_t from, size_t piece)
+{
+	size_t region = saved_region_of(s, from, piece);
+
+	return !__atomic_sub_fetch(&s->left[region], 1, __ATOMIC_ACQ_REL);
+}
+
+bool saved_has_arrived(const struct saved *s, size_t region)
+{
+	return !__atomic_load_n(&s->left[region], __ATOMIC_ACQUIRE);
+}
+
+bool saved_is_copied(const struct saved *s, size_t region)
+{
+	return region >= s->copied || saved_has_arrived(s, region);
 }
 
 size_t saved_live(const struct saved *s, size_t from, size_t to)

@@ -32,7 +32,8 @@ struct saved {
 
 	struct transfer_piece *pieces;
 	size_t npieces;
-	size_t *first_piece;     /* of each region; the last entry is npieces */
+	size_t *first_piece; /* of each region; the last entry is npieces */
+	size_t *left;        /* pieces of each region that the last transfer has not moved yet */
 	size_t ngranules, nlive; /* granules of the pieces, and those that an allocation lives in */
 	uint32_t *slots;
 	struct digest *digests;        /* of each granule; NULL: not taken */
@@ -79,7 +80,7 @@ size_t saved_room(const struct saved *saved, size_t slots, size_t apart, size_t 
 int saved_place(struct saved *saved, size_t slots, size_t pool_slots);
 
 /* A transfer of all pieces of the regions from @from to @to, exclusive. */
-struct transfer saved_transfer(const struct saved *saved, const struct cuda_driver *drv,
+struct transfer saved_transfer(struct saved *saved, const struct cuda_driver *drv,
 			       enum transfer_direction direction, size_t from, size_t to,
 			       size_t *done);
 
@@ -90,8 +91,16 @@ void saved_settle(struct saved *saved, size_t copied);
 size_t saved_region_bytes(const struct saved *saved, size_t from, size_t to);
 size_t saved_mapped_bytes(const struct saved *saved);
 
-/* The region that a piece is of. */
-size_t saved_region_of(const struct saved *saved, size_t piece);
+/* The region that a piece of a transfer from region @from on is of. */
+size_t saved_region_of(const struct saved *saved, size_t from, size_t piece);
+
+/*
+ * Such a piece has been moved; any thread. True: the region with it. Whether a region has been; and whether
+ * it is saved, for the thread that settles regions.
+ */
+bool saved_piece_arrived(struct saved *saved, size_t from, size_t piece);
+bool saved_has_arrived(const struct saved *saved, size_t region);
+bool saved_is_copied(const struct saved *saved, size_t region);
 
 /* Granules in which an allocation lives, of the regions from @from to @to, exclusive. */
 size_t saved_live(const struct saved *saved, size_t from, size_t to);

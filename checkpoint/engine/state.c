@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TELL_BYTES (256UL << 20) /* between two reports of what has moved */
+
 struct engine engine = {.place = {.dir = OWNFD_NONE}};
 
 size_t engine_paused_bytes(void)
@@ -149,9 +151,19 @@ void engine_set_phase(struct engine_op *op, const char *phase, size_t total)
 	trace_phase(phase);
 }
 
+void engine_has_moved(struct engine_op *op, size_t bytes, bool now)
+{
+	__atomic_store_n(&op->progress.moved, bytes, __ATOMIC_RELAXED);
+	if (bytes == op->told || (!now && bytes - op->told < TELL_BYTES))
+		return;
+	op->told = bytes;
+	op->progress.tell();
+}
+
 void engine_begin(struct engine_op *op, struct engine_result *result)
 {
 	memset(result, 0, sizeof(*result));
+	op->told = 0;
 	op->timed = result;
 	op->phase = NULL;
 }

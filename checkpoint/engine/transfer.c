@@ -322,12 +322,12 @@ static int enter_context(struct worker *w, CUcontext ctx)
 {
 	CUresult error;
 
-	if (w->ctx == ctx)
-		return 0;
-	drop_streams(w);
+	if (w->ctx != ctx)
+		drop_streams(w);
 	error = w->drv->cuCtxSetCurrent(ctx);
-	if (!error)
-		w->ctx = ctx;
+	if (error || w->ctx == ctx)
+		return driver_error(w, error);
+	w->ctx = ctx;
 	for (int i = 0; i < 2 && !error; i++)
 		error = make_stream(w, &w->streams[i]);
 	return driver_error(w, error);
@@ -403,6 +403,9 @@ static void *worker_main(void *arg)
 		if (t->arrived && t->direction != TRANSFER_SCAN)
 			t->arrived(t->arg, piece);
 	}
+	/* await() and arrived() may have left another one. */
+	if (w.ctx)
+		w.drv->cuCtxSetCurrent(w.ctx);
 	/* After a failure the device may still write to the memory that is given back here. */
 	if (__atomic_load_n(&t->workers.result, __ATOMIC_RELAXED) && w.ctx && !settle(&w)) {
 		__atomic_store_n(&t->unsettled, true, __ATOMIC_RELAXED);

@@ -67,7 +67,10 @@ struct transfer {
 	size_t *done;                        /* bytes finished, added to atomically */
 	const bool *cancel;                  /* set by others: stop; may be NULL */
 	bool backwards;                      /* begin with the last piece */
-	/* Before a piece is copied, wait until it may be; false: neither it nor those after it. */
+	/*
+	 * By the workers: before a piece is copied, wait until it may be; false: neither it nor
+	 * those after it. They may leave another context current.
+	 */
 	bool (*await)(void *arg, size_t piece);   /* may be NULL */
 	void (*arrived)(void *arg, size_t piece); /* a piece has been copied; may be NULL */
 	void *arg;

@@ -312,6 +312,7 @@ def one_that_imports_its_own_memory_and_runs_on():
         lease, before = Lease(job), process_used(job.pid)
         lease.send(f"yield {EVERYTHING}")
         check(lease.until("end").startswith("failed"), f"the job answered {lease.seen}")
+        check(not any(line.startswith("freed") for line in lease.seen), f"something is freed: {lease.seen}")
         equal(job.state(), "running", "the state after it")
         job.wait_steps(job.steps() + 3)
         lease.take(EVERYTHING)
