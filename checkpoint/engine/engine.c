@@ -5,18 +5,22 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
-#include "common/pact.h"
+#include "common/size.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Release what is left on the GPU, if that was asked for. */
+/* The job is at rest, and all of its memory is out: what is left on the GPU follows, if that was asked for. */
 static void release_rest(struct engine_op *op)
 {
 	const char *call;
 	CUresult error;
 
-	if (!engine.saved.contexts.count || !release_asked(op->release))
+	if (engine.saves && op->plan->image) {
+		engine_release_all(op, &op->written);
+		return;
+	}
+	if (engine_meet_released(op) || !engine.saved.contexts.count || !release_asked(op->release))
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
 	if (op->plan && op->plan->hold)
@@ -28,58 +32,42 @@ static void release_rest(struct engine_op *op)
 			 engine_error_name(op->drv, error), release_hint(call, error));
 }
 
-void engine_paused(void)
+/* Memory went out: update what other threads read, and whether there is host memory to pin. */
+static void went_out(void)
 {
 	engine_publish();
 	__atomic_store_n(&engine.untidy, engine_keeps_context() && engine.saved.used_slots,
 			 __ATOMIC_RELAXED);
 }
 
-/* The job is at rest, and all of its memory is out. The context may have to follow. */
-static void pause_rest(struct engine_op *op, double start)
+static int pause_all(struct engine_op *op, double start)
 {
-	struct engine_result *result = &op->result;
+	const struct saved *saved = &engine.saved;
+	size_t in = engine_is_paused() ? saved->in : SIZE_MAX;
 
 	if (!engine_is_released()) {
-		if (engine_check_carried(op, result))
-			return;
-		if (release_wanted(op->drv, op->release) && engine_check_room(result))
-			return;
-		if (!engine_meet_released(op))
-			release_rest(op);
-		engine_paused();
+		if (engine_out(op, SIZE_MAX, true, start + op->timeout_ms))
+			return -1;
+		release_rest(op);
+		went_out();
 	}
-	engine_succeed(op, start, 0);
+	engine_succeed(op, start,
+		       saved_live(saved, 0, size_min(in, saved->nregions)) * VMEM_GRANULE);
+	return 0;
 }
 
 void engine_pause(struct engine_op *op)
 {
-	size_t in = engine_is_paused() ? engine.saved.in : SIZE_MAX;
+	bool was_out = engine_is_out();
 	double start = clock_ms();
+	int ret;
 
 	engine_begin(op, &op->result);
 	op->written.code = END_NONE;
-	if (engine_is_out()) {
-		pause_rest(op, start);
-		if (op->plan && op->result.code == END_OK)
-			engine_snapshot(op);
-		else
-			op->written = op->result;
-		return;
-	}
-	if (engine_check_carried(op, &op->result))
-		goto out;
-	if (engine_out(op, SIZE_MAX, true, start + op->timeout_ms))
-		goto out;
-	if (engine.saves && op->plan->image)
-		engine_release_all(op, &op->written);
-	else if (!engine_meet_released(op))
-		release_rest(op);
-	engine_paused();
-	in = in < engine.saved.nregions ? in : engine.saved.nregions;
-	engine_succeed(op, start, saved_live(&engine.saved, 0, in) * VMEM_GRANULE);
-out:
-	if (op->plan)
+	ret = pause_all(op, start);
+	if (op->plan && !ret && was_out)
+		engine_snapshot(op);
+	else if (op->plan)
 		engine_write_end(op, start);
 }
 
@@ -117,14 +105,13 @@ void engine_yield(struct engine_op *op)
 		engine_succeed(op, start, 0);
 		return;
 	}
-	if (engine_check_carried(op, &op->result))
-		return;
+	op->mapped = saved_mapped_bytes(&engine.saved);
 	ret = engine_out(op, together ? SIZE_MAX : op->bytes, together, start + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
 	if (!ret && together)
 		engine_meet_released(op);
-	engine_paused();
+	went_out();
 	left = saved_mapped_bytes(&engine.saved);
 	engine_has_moved(op, op->mapped - left, true);
 	op->mapped = left;

@@ -61,7 +61,7 @@ static CUresult restore_once(struct engine_op *op, const size_t *needed, const c
 	if (!release_fits(needed, &engine.lack))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	engine_set_phase(op, "restore", 0);
-	engine_takes(op);
+	engine_say(op, PACT_TAKES);
 	error = release_restore(op->drv, call);
 	if (!error)
 		engine_set_out(engine_memory_out());
@@ -95,7 +95,7 @@ static CUresult map_once(struct engine_op *op, const size_t *needed, const char 
 	}
 	*call = "map";
 	if (engine_memory_is_free(op->drv, needed)) {
-		engine_takes(op);
+		engine_say(op, PACT_TAKES);
 		error = engine_map(op->drv);
 		/* The driver counts some MiB as free that it does not give. */
 		if (error == CUDA_ERROR_OUT_OF_MEMORY)
@@ -153,7 +153,7 @@ static int regain(struct engine_op *op, bool all, double deadline_ms)
 		if (ret || engine_is_called_back(op))
 			return -1;
 	}
-	engine_has(op);
+	engine_say(op, PACT_HAS);
 	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -25,6 +25,7 @@
 #include "checkpoint/engine/fetch.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/engine/saving.h"
+#include "common/pact.h"
 #include "common/rundir.h"
 #include "common/text.h"
 
@@ -99,15 +100,14 @@ int engine_rest(struct engine_op *op, double deadline_ms);
 void engine_run(struct engine_op *op);
 
 /*
- * Bring the job to rest, and take at least @bytes of its memory that is on the GPU; SIZE_MAX: all.
+ * Of a job whose contexts are not released: see that all can be carried through what @op releases, bring the
+ * job to rest, and take at least @bytes of its memory that is on the GPU; SIZE_MAX: all.
  * @together: unmap it when all is copied, and those that share memory with it have copied theirs; and
  * write a snapshot of it, if there is a plan. Else each region goes for itself. On failure a job that was
  * at rest stays so, with what is left; one that ran runs on, unless some regions are out that went for
  * themselves, or unless what was unmapped cannot be put back (END_FAILED).
  */
 int engine_out(struct engine_op *op, size_t bytes, bool together, double deadline_ms);
-/* Memory went out: update what other threads read, and whether there is host memory to pin. */
-void engine_paused(void);
 /* True if the job is at rest, and no memory of it is mapped. */
 bool engine_is_out(void);
 
@@ -160,16 +160,15 @@ int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned in
 
 /*
  * The resume of several processes (pact.h), of which op->progress.pact is NULL if this is none.
- * engine_may_take(): there is room for all, and this process takes its @needed bytes by device. It says that
- * it is about to, and that it has them. engine_wait_for_others(): some time, or less if there is news. 0, or -1
+ * engine_may_take(): there is room for all, and this process takes its @needed bytes by device. engine_say(): what
+ * the others are to know. engine_wait_for_others(): some time, or less if there is news. 0, or -1
  * with a result: they have given up. engine_is_called_back(): give back what was taken, and begin again.
  * engine_goes_with_others(): this process is whole, and waits until all are, or until @deadline_ms (0: none).
  * False: it gives its memory back.
  */
 #define ENGINE_ALONE "another process of the job did not resume, or a pause was asked for"
 bool engine_may_take(struct engine_op *op, const size_t *needed);
-void engine_takes(const struct engine_op *op);
-void engine_has(const struct engine_op *op);
+void engine_say(const struct engine_op *op, enum pact_says says);
 int engine_wait_for_others(struct engine_op *op, double ms);
 bool engine_is_called_back(const struct engine_op *op);
 bool engine_goes_with_others(struct engine_op *op, double deadline_ms);

@@ -4,7 +4,6 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
-#include "common/pact.h"
 
 #include <unistd.h>
 
@@ -65,16 +64,10 @@ bool engine_may_take(struct engine_op *op, const size_t *needed)
 	return pact_look(pact) == PACT_TAKE && !pact_is_called_back(pact);
 }
 
-void engine_takes(const struct engine_op *op)
+void engine_say(const struct engine_op *op, enum pact_says says)
 {
 	if (op->progress.pact)
-		pact_say(op->progress.pact, PACT_TAKES);
-}
-
-void engine_has(const struct engine_op *op)
-{
-	if (op->progress.pact)
-		pact_say(op->progress.pact, PACT_HAS);
+		pact_say(op->progress.pact, says);
 }
 
 /* In the phase TAKE. Those that take their memory get further: that may take its time. */

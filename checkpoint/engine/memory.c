@@ -13,6 +13,7 @@
 #include "vmem/vmem.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 int engine_transfer(struct engine_op *op, struct transfer *t)
@@ -60,22 +61,16 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 {
 	size_t need = slots * VMEM_GRANULE, host = pool_slots * VMEM_GRANULE;
 	size_t disk = spill_slots * VMEM_GRANULE;
+	char on_disk[64] = "";
 
 	if (disk)
-		return engine_fail(result, END_NOMEM,
-				   PRI_GIB " to be saved, " PRI_GIB
-					   " of host memory available (" PRI_GIB " is "
-					   "left to others) and " PRI_GIB
-					   " of disk in CUDAW_SPILL_DIR: " PRI_GIB " are "
-					   "missing",
-				   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE),
-				   GIB_ARGS(disk), GIB_ARGS(need - host - disk));
+		snprintf(on_disk, sizeof(on_disk), " and " PRI_GIB " of disk in CUDAW_SPILL_DIR",
+			 GIB_ARGS(disk));
 	return engine_fail(result, END_NOMEM,
 			   PRI_GIB " to be saved, " PRI_GIB " of host memory available (" PRI_GIB
-				   " is left to "
-				   "others): " PRI_GIB " are missing",
-			   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE),
-			   GIB_ARGS(need - host));
+				   " is left to others)%s: " PRI_GIB " are missing",
+			   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE), on_disk,
+			   GIB_ARGS(need - host - disk));
 }
 
 bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots)

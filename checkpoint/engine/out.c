@@ -130,6 +130,12 @@ static int make_room(struct engine_op *op, size_t from)
 	return engine_place(op, slots, pool_slots, spill_slots);
 }
 
+/* For what may follow. */
+static int check_room(struct engine_op *op)
+{
+	return release_wanted(op->drv, op->release) ? engine_check_room(&op->result) : 0;
+}
+
 static int prepare(struct engine_op *op, size_t from)
 {
 	size_t to = engine.saved.copied;
@@ -137,7 +143,7 @@ static int prepare(struct engine_op *op, size_t from)
 
 	engine_set_phase(op, "copy", bytes);
 	if (!bytes)
-		return release_wanted(op->drv, op->release) ? engine_check_room(&op->result) : 0;
+		return check_room(op);
 	return load_kernels(op) ? -1 : make_room(op, from);
 }
 
@@ -318,6 +324,10 @@ int engine_out(struct engine_op *op, size_t bytes, bool together, double deadlin
 	bool rested = engine_is_paused();
 	int ret;
 
+	if (engine_check_carried(op, &op->result))
+		return -1;
+	if (engine_is_out())
+		return check_room(op);
 	if (engine_rest(op, deadline_ms))
 		return -1;
 	ret = list_regions(op);

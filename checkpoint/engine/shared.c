@@ -2,7 +2,6 @@
 /* Memory that processes share, in a pause and a resume: the stages of sharing.h, and their failures. */
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/sharing/sharing.h"
-#include "common/pact.h"
 #include "common/rundir.h"
 #include "common/settings.h"
 #include "vmem/host_objects.h"
