@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/internal.h"
-#include "checkpoint/host/hostpool.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
@@ -24,7 +23,7 @@ static void release_rest(struct engine_op *op)
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
 	if (op->plan && op->plan->hold)
-		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
+		engine_unpin(op->drv);
 	error = engine_release(op, &call);
 	if (error)
 		snprintf(op->result.note, sizeof(op->result.note),

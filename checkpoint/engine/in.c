@@ -76,9 +76,8 @@ static void give_tables_back(const struct engine_op *op, size_t bytes)
 {
 	size_t pinned = hostpool_pinned();
 
-	if (!engine_is_released() && engine.saved.contexts.count && pinned &&
-	    bytes <= HOSTPOOL_TABLES(pinned))
-		hostpool_unpin(op->drv, engine.saved.contexts.items[0].ctx, 0);
+	if (pinned && bytes <= HOSTPOOL_TABLES(pinned))
+		engine_unpin(op->drv);
 }
 
 /* Get all memory, if it fits. */

@@ -173,6 +173,8 @@ int engine_wait_for_others(struct engine_op *op, double ms);
 bool engine_is_called_back(const struct engine_op *op);
 bool engine_goes_with_others(struct engine_op *op, double deadline_ms);
 
+/* Unpin the host memory of the pool, if the contexts are there to do it. */
+void engine_unpin(const struct cuda_driver *drv);
 /* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
 CUresult engine_release(struct engine_op *op, const char **call);
 /* See that all can be carried through what @op releases. 0, or @result says what cannot. */

@@ -227,6 +227,12 @@ CUresult engine_unmap(const struct cuda_driver *drv, size_t from)
 	return error;
 }
 
+void engine_unpin(const struct cuda_driver *drv)
+{
+	if (!engine_is_released() && engine.saved.contexts.count)
+		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+}
+
 CUresult engine_release(struct engine_op *op, const char **call)
 {
 	CUresult error;
@@ -250,7 +256,7 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 		engine_set_out(engine_memory_out());
 	if (engine_is_released() || !engine.saved.contexts.count)
 		return 0;
-	hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+	engine_unpin(drv);
 	error = engine_release(op, &call);
 	if (!error)
 		return 0;

@@ -136,8 +136,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 /* From now on the snapshot alone has the data. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
-	if (!engine_is_released() && engine.saved.contexts.count)
-		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+	engine_unpin(drv);
 	engine.held_slots = engine.saved.used_slots;
 	engine.saved.used_slots = 0;
 	hostpool_drop();
