@@ -161,6 +161,9 @@ START_TEST(an_allocation_is_promised_its_memory_until_it_is_shown)
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
 	turns_need(t, grows->id, 0, 30 * GIB, 30 * GIB, NOW + 100);
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	/* Of the rest it keeps its promise. */
+	shows(grows, 15, NOW + 150);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
 	shows(grows, 31, NOW + 200);
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
 	turns_need(t, grows->id, 0, 10 * GIB, 10 * GIB, NOW + 300);
