@@ -125,7 +125,8 @@ static const char *take_number(const char *text, uint64_t most, struct line *lin
 {
 	uint64_t number;
 
-	if (!line_numbers(&text, most, &number, 1) || (*text && *text != ' '))
+	if (line->numbers == LINE_NUMBERS || !line_numbers(&text, most, &number, 1) ||
+	    (*text && *text != ' '))
 		return NULL;
 	line->number[line->numbers++] = number;
 	return text;
@@ -133,13 +134,14 @@ static const char *take_number(const char *text, uint64_t most, struct line *lin
 
 static const char *take_word(char part, const char *text, struct line *line)
 {
-	char *word = line->word[line->words];
 	size_t len = strcspn(text, " ");
 	CUuuid uuid;
+	char *word;
 	int end;
 
-	if (!len || len >= LINE_WORD)
+	if (!len || len >= LINE_WORD || line->words == LINE_WORDS)
 		return NULL;
+	word = line->word[line->words];
 	memcpy(word, text, len);
 	word[len] = '\0';
 	if (part == 'u' && !nvml_uuid_parse(word, &uuid))
