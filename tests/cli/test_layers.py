@@ -91,6 +91,13 @@ def test_a_directory_without_a_row():
     finds("checkpoint/attic has no row", "checkpoint/attic/old.c", "int old;")
 
 
+def test_a_room_has_the_row_of_its_directory():
+    for used in ("common/find/find.h", "vmem/vmem.h"):
+        equal(layers("vmem/attic/old.c", f'#include "{used}"'), ([], 0))
+    finds("vmem/attic/old.c:1: vmem may not use checkpoint/gate/gate.h", "vmem/attic/old.c",
+          '#include "checkpoint/gate/gate.h"')
+
+
 def test_a_row_without_a_directory():
     finds("there is no directory attic", change=lambda page: page.replace("| `vmem` |", "| `attic` |"))
 
