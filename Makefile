@@ -39,8 +39,8 @@ CFLAGS   ?= -O2 -g
 DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INTERNAL -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
 	    -MMD -MP
-# libc's cancellation points, and what opens something (common/uncancelled.c).
-UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^UNCANCELLED_FD.\([a-z_0-9]*\),.*/\1/p; s/^[a-zA-Z_ ]*[ *]__wrap_\([a-z_0-9]*\)[^;]*;/\1/p' common/uncancelled.c)
+# libc's cancellation points, and what opens something (common/system/uncancelled.c).
+UNCANCELLED := $(shell sed -n 's/^UNCANCELLED.[^,]*, \([a-z_0-9]*\),.*/\1/p; s/^UNCANCELLED_FD.\([a-z_0-9]*\),.*/\1/p; s/^[a-zA-Z_ ]*[ *]__wrap_\([a-z_0-9]*\)[^;]*;/\1/p' common/system/uncancelled.c)
 LINK_UNCANCELLED := $(UNCANCELLED:%=-Wl,--wrap=%)
 # The faces live in other programs: nothing undefined, never unloaded, no CUDA library needed.
 # All at once: a function that is linked when it is first called takes more than a small signal stack has.
@@ -75,7 +75,7 @@ SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
 TOOLS    := $(OBJ)/tools.a
 # The order in which a linker needs them.
 CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c checkpoint/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c vmem/*/*.c checkpoint/*/*.c checkpoint/*/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -119,7 +119,7 @@ $(O)/.deps: Makefile tools/get-deps tools/cuda-headers.txt
 
 # ---- generated code -------------------------------------------------------------------------
 
-# libc's functions that the driver face has too (checkpoint/control/signals.h).
+# libc's functions that the driver face has too (checkpoint/control/signals/signals.h).
 INTERPOSED := sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset sigignore siginterrupt
 
 $(GEN)/libcuda.S: wrapper/face/gen_exports.py wrapper/face/exports/libcuda.txt Makefile | $(O)/.deps
@@ -157,10 +157,10 @@ $(OBJ)/version: always
 # The generated headers come before anything that may include them.
 $(call c_objects,wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c tests/unit/*.c tests/unit/*/*.c) $(OBJ)/gen/trace_calls.o: | $(GEN)/calls.c $(GEN)/libcuda.S
 
-$(COMMON): $(call c_objects,common/*.c)
+$(COMMON): $(call c_objects,common/*.c common/*/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
 $(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c)
-$(TOOLS): $(filter-out %/cudaw.o %/daemon/main.o %_main.o,$(call c_objects,tools/*/*.c))
+$(TOOLS): $(filter-out %/cudaw.o %/daemon/main.o %_main.o,$(call c_objects,tools/*/*.c tools/*/*/*.c))
 
 $(OBJ)/%.a:
 	$(call say,AR,$@)
@@ -178,7 +178,7 @@ $(OBJ)/audit/%.o: %.c | $(O)/.deps
 	$(call begin,CC)$(filter-out $(SANFLAGS),$(COMPILE)) -ffreestanding -fno-stack-protector -fno-tree-loop-distribute-patterns \
 		-U_FORTIFY_SOURCE -c $< -o $@
 
-$(AUDITOR): $(addprefix $(OBJ)/audit/,wrapper/audit/audit.o wrapper/audit/syscalls.o common/find_file.o)
+$(AUDITOR): $(addprefix $(OBJ)/audit/,wrapper/audit/audit.o wrapper/audit/syscalls.o common/find/find_file.o)
 	$(call begin,LD)$(CC) -shared -nostdlib $(CFLAGS) $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--build-id $^ -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
@@ -199,7 +199,7 @@ $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 $(DAEMON): $(call c_objects,tools/daemon/*.c tools/job/reach.c tools/job/rest.c tools/job/steps.c) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
 
-$(SETTINGS_PAGE): $(OBJ)/tools/command/settings_main.o $(TOOLS) $(COMMON)
+$(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
 
 # ---- tests and benches ----------------------------------------------------------------------

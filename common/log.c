@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 #include "common/settings.h"
 #include "common/text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/settings.h"
-#include "common/signal_name.h"
+#include "common/system/signal_name.h"
 #include "common/size.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tracefile.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 #include "common/text.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/elf_oracle.h"
 
-#include "common/buildid.h"
+#include "common/find/buildid.h"
 #include "kparams/elf.h"
 
 #include <errno.h>

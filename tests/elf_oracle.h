@@ -8,7 +8,7 @@
  *	elf_oracle_cubin()	kparams: the sections with their bytes, the symbols with their names,
  *				and the kernels that .nv.info describes, or that it is damaged
  *	elf_oracle_extent()	kparams: where a cubin in memory ends, which must be an intact one
- *	elf_oracle_notes()	common/buildid.h: the build-id among the notes
+ *	elf_oracle_notes()	common/find/buildid.h: the build-id among the notes
  *
  * Each returns true if they agree. If not, @why says where they differ.
  */

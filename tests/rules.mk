@@ -41,7 +41,7 @@ $(OBJ)/tests/sim/kernels.o: private CFLAGS += -O3
 # No call of a driver is a cancellation point.
 $(SIM_OLD): private LINK_UNCANCELLED += -Wl,--version-script,tests/sim/old.map
 $(SIM_OLD): | tests/sim/old.map
-$(SIM) $(SIM_OLD): $(SIM_OBJS) $(OBJ)/common/uncancelled.o
+$(SIM) $(SIM_OLD): $(SIM_OBJS) $(OBJ)/common/system/uncancelled.o
 	$(call begin,LD)$(CC) -shared $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) -Wl,-soname,libcuda.so.1 $^ -pthread -o $@
 
 $(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
@@ -123,12 +123,12 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
 
 $(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
-$(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c checkpoint/snapshot/*.c)
-$(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/buildid.c
+$(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c common/*/*.c checkpoint/snapshot/*.c)
+$(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/find/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
 $(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/codec.c $(addprefix tools/job/,reach.c status.c steps.c) \
-	$(addprefix common/,lines.c nvml.c ownfd.c text.c)
-$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c ownfd.c settings.c signal_name.c size.c text.c)
+	$(addprefix common/,protocol/lines.c nvml.c system/ownfd.c text.c)
+$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@

@@ -4,7 +4,7 @@
 /*
  * context_gone: the functions that forget what lived in a CUDA context, once it is gone. A module
  * that knows objects of contexts has such a function, by CONTEXT_GONE. These are entries of a
- * section of the library, as in common/forks.h: nothing is registered at run time, and the hooks of
+ * section of the library, as in common/system/forks.h: nothing is registered at run time, and the hooks of
  * contexts call no module by name.
  *
  * The functions run in no certain order, and they need none: each looks only at the table of its

@@ -16,8 +16,8 @@
  */
 #include "common/gpu.h"
 #include "vmem/mapping.h"
-#include "vmem/objects.h"
-#include "vmem/space.h"
+#include "vmem/objects/objects.h"
+#include "vmem/addresses/space.h"
 #include "vmem/suballoc.h"
 
 #include <pthread.h>

@@ -18,7 +18,7 @@
  *
  * Locking: that of the device, as for all regions.
  */
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 
 #define SHARED_PIECE_AT 12 /* in a key: the number of the piece, 4 bytes, little-endian */
 

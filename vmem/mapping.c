@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/mapping.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 /* What all parts of vmem have in common. */
 #include "vmem/internal.h"
 
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 struct vmem_state vm = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/suballoc.h"
 
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
-#include "vmem/objects_internal.h"
+#include "vmem/objects/objects_internal.h"
 
 #include "vmem/context_gone.h"
 #include "vmem/freed.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/context_lock.h"
 
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 #include <pthread.h>
 

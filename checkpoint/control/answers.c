@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/answers.h"
-#include "checkpoint/control/signals_reach.h"
+#include "checkpoint/control/signals/signals_reach.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/ledger/contexts.h"
@@ -10,9 +10,9 @@
 #include "common/clock.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "common/settings.h"
-#include "vmem/addressing.h"
+#include "vmem/addresses/addressing.h"
 #include "vmem/vmem.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/caller.h"
-#include "common/pidfd.h"
-#include "common/rundir.h"
+#include "common/system/pidfd.h"
+#include "common/protocol/rundir.h"
 
 #include <errno.h>
 #include <signal.h>

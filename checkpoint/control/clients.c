@@ -7,11 +7,11 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/turn.h"
+#include "checkpoint/control/turn/turn.h"
 #include "checkpoint/control/waits.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/ledger/ranks.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 #include "common/text.h"
 
 #include <errno.h>

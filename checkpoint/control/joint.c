@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/state.h"
-#include "common/pact.h"
+#include "common/protocol/pact.h"
 
 #include <errno.h>
 #include <stddef.h>

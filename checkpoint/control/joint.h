@@ -2,7 +2,7 @@
 #ifndef CUDAW_JOINT_H
 #define CUDAW_JOINT_H
 /*
- * The pacts (common/pact.h) that clients have sent with their requests to resume together with other
+ * The pacts (common/protocol/pact.h) that clients have sent with their requests to resume together with other
  * processes: that of the resume under way, and that of the one to come. Only the control thread calls it.
  */
 #include <stdbool.h>

@@ -8,8 +8,8 @@
 #include "checkpoint/ledger/ranks.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
-#include "common/forks.h"
-#include "common/lines.h"
+#include "common/system/forks.h"
+#include "common/protocol/lines.h"
 #include "common/trace.h"
 #include "vmem/cuda_driver.h"
 

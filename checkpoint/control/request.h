@@ -9,7 +9,7 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <cuda.h>
 

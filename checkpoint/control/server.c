@@ -2,10 +2,10 @@
 #include "checkpoint/control/server.h"
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/reused.h"
-#include "common/rundir.h"
-#include "common/shortage.h"
+#include "common/protocol/rundir.h"
+#include "common/system/shortage.h"
 #include "common/text.h"
 
 #include <errno.h>

@@ -15,8 +15,8 @@
  *
  * Only the control thread calls it, except server_close().
  */
-#include "common/lines.h"
-#include "common/ownfd.h"
+#include "common/protocol/lines.h"
+#include "common/system/ownfd.h"
 
 #include <poll.h>
 #include <stdbool.h>

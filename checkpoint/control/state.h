@@ -46,7 +46,7 @@
  * pause does not end the hold; if the pause is undone, it begins again as the signal's. A held pause that calls
  * off a resume finds the job at rest: it is held all the same, without an operation, as others may give up.
  */
-#include "common/protocol.h"
+#include "common/protocol/protocol.h"
 #include "checkpoint/release/release.h"
 #include "checkpoint/control/server.h"
 
@@ -121,7 +121,7 @@ struct operation_options {
 	int timeout_ms;
 	enum release_choice release;
 	bool hold;
-	bool joint;       /* a resume together with others, who agree by a pact (common/pact.h) */
+	bool joint; /* a resume together with others, who agree by a pact (common/protocol/pact.h) */
 	bool alone;       /* a signal asks for it: nobody brings other processes to rest as well */
 	bool writes;      /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
 	bool awaits_lock; /* OP_RESUME and OP_FILL: of the snapshot that has the memory */

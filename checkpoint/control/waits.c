@@ -2,13 +2,13 @@
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/job.h"
-#include "checkpoint/control/turn.h"
+#include "checkpoint/control/turn/turn.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"
 #include "common/clock.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/log.h"
-#include "common/protocol.h"
+#include "common/protocol/protocol.h"
 #include "common/text.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/wake.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -35,7 +35,7 @@
  */
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
-#include "common/protocol.h"
+#include "common/protocol/protocol.h"
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #include "checkpoint/host/spill.h"
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/read.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "common/text.h"
 
 #include <errno.h>

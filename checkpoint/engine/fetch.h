@@ -5,7 +5,7 @@
  * A snapshot of what a pause took off the GPU (saved.h): where it is, and fetching it back into
  * host memory. saving.h writes it. For the engine's thread; no driver call is made.
  */
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -25,8 +25,8 @@
 #include "checkpoint/engine/fetch.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/engine/saving.h"
-#include "common/pact.h"
-#include "common/rundir.h"
+#include "common/protocol/pact.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
 
 /* What of the job is out, from the least to the most. */

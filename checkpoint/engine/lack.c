@@ -3,7 +3,7 @@
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "common/clock.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>

@@ -7,9 +7,9 @@
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/gpu.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "common/nvml.h"
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 
 #include <errno.h>

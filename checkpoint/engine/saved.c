@@ -3,7 +3,7 @@
 #include "checkpoint/host/claims.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "common/size.h"
 
 #include <errno.h>

@@ -2,9 +2,9 @@
 /* Memory that processes share, in a pause and a resume: the stages of sharing.h, and their failures. */
 #include "checkpoint/engine/internal.h"
 #include "checkpoint/sharing/sharing.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "common/settings.h"
-#include "vmem/host_objects.h"
+#include "vmem/objects/host_objects.h"
 
 #include <errno.h>
 #include <stdio.h>

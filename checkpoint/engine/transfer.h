@@ -22,7 +22,7 @@
  * present and 29 GB/s into fresh memory, pinning it on the way 24 GB/s]
  */
 #include "checkpoint/engine/digest.h"
-#include "common/workers.h"
+#include "common/system/workers.h"
 #include "vmem/cuda_driver.h"
 
 #include <stdbool.h>

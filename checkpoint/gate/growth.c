@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/growth.h"
 #include "common/clock.h"
-#include "common/forks.h"
-#include "common/threads.h"
+#include "common/system/forks.h"
+#include "common/system/threads.h"
 
 #include <errno.h>
 #include <linux/futex.h>

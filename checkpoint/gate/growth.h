@@ -3,7 +3,7 @@
 #define CUDAW_GROWTH_H
 /*
  * Allocations that wait for room: the driver has no memory for them, and others may give some
- * (checkpoint/control/turn.h). Their threads wait outside the gate, so that the process itself can be
+ * (checkpoint/control/turn/turn.h). Their threads wait outside the gate, so that the process itself can be
  * paused, or give its memory away, meanwhile.
  *
  * A waiting thread may end, run a signal handler that allocates too, or leave by longjmp(). So what

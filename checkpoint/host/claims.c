@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/claims.h"
-#include "common/hostmem.h"
-#include "common/ownfd.h"
+#include "common/system/hostmem.h"
+#include "common/system/ownfd.h"
 #include "checkpoint/host/promises.h"
-#include "common/rundir.h"
-#include "common/shortage.h"
+#include "common/protocol/rundir.h"
+#include "common/system/shortage.h"
 #include "common/size.h"
 #include "common/text.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/hostpool.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "common/settings.h"
 #include "common/text.h"
-#include "common/workers.h"
+#include "common/system/workers.h"
 
 #include <errno.h>
 #include <stdlib.h>

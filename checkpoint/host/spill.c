@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
-#include "common/memory_fs.h"
-#include "common/ownfd.h"
+#include "common/system/memory_fs.h"
+#include "common/system/ownfd.h"
 #include "common/settings.h"
 #include "common/text.h"
 

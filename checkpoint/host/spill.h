@@ -12,7 +12,7 @@
 
 /*
  * The bytes that the directory's file system, and the largest size of a file, have left for us; 0 if
- * CUDAW_SPILL_DIR is not set, is read-only or is memory (common/memory_fs.h).
+ * CUDAW_SPILL_DIR is not set, is read-only or is memory (common/system/memory_fs.h).
  */
 size_t spill_space(void);
 

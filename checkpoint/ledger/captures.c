@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
-#include "common/threads.h"
-#include "common/forks.h"
+#include "common/system/threads.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
 
 #include <pthread.h>

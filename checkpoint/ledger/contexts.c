@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/contexts.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/clock.h"
 #include "common/gpu.h"
-#include "common/threads.h"
+#include "common/system/threads.h"
 
 #include <errno.h>
 #include <pthread.h>

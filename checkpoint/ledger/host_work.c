@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/host_work.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/queries.h"
 #include "common/clock.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 

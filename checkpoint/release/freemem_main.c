@@ -8,7 +8,7 @@
  *						have most of the GPU's memory
  */
 #include "common/nvml.h"
-#include "common/proc.h"
+#include "common/system/proc.h"
 #include "common/text.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/messages.h"
 #include "common/ascii.h"
-#include "common/beacon.h"
+#include "common/protocol/beacon.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
  * a path, and a ticket only names memory: size and contents are what the exporter says when it is
  * asked. The size in a handle says how many pieces to ask for.
  *
- * A ticket is a beacon (common/beacon.h), which passes between processes like the driver's descriptor: by
+ * A ticket is a beacon (common/protocol/beacon.h), which passes between processes like the driver's descriptor: by
  * SCM_RIGHTS, fork() or pidfd_getfd(). As that does, it keeps the memory until all have closed it. Its data
  * are the following; numbers are little-endian.
  *
@@ -30,8 +30,8 @@
  *		48	size of the run, 8
  *		56	offset of the allocation in it, 8
  */
-#include "common/rundir.h"
-#include "vmem/objects.h"
+#include "common/protocol/rundir.h"
+#include "vmem/objects/objects.h"
 
 #include <stdint.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/sharers.h"
-#include "common/forks.h"
-#include "common/ownfd.h"
-#include "common/rundir.h"
+#include "common/system/forks.h"
+#include "common/system/ownfd.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
-#include "common/threads.h"
+#include "common/system/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
 #include "checkpoint/sharing/sharing.h"
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
-#include "common/beacon.h"
+#include "common/protocol/beacon.h"
 #include "common/clock.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/text.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
 #include "common/clock.h"
-#include "common/pact.h"
+#include "common/protocol/pact.h"
 #include "common/text.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/in_use.h"
-#include "common/forked.h"
-#include "common/protocol.h"
-#include "common/rundir.h"
+#include "common/system/forked.h"
+#include "common/protocol/protocol.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
 
 #include <dirent.h>

@@ -5,7 +5,7 @@
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/io.h"
 #include "common/text.h"
-#include "common/workers.h"
+#include "common/system/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>

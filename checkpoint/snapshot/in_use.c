@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/io.h"
-#include "common/proc.h"
-#include "common/rundir.h"
+#include "common/system/proc.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
 
 #include <errno.h>

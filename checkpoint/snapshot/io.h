@@ -8,7 +8,7 @@
  * Each thread writes a file of its own, with some requests of 2 MiB in flight (queue.h).
  */
 #include "checkpoint/snapshot/format.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 #include <sys/types.h>
 

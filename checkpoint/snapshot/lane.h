@@ -13,7 +13,7 @@
  */
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/queue.h"
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 /* The state that the lanes of one snapshot share. */
 struct snapshot_lanes {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/manifest_write.h"
-#include "common/buildid.h"
+#include "common/find/buildid.h"
 #include "common/json_out.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "common/version.h"
 #include "common/gpu.h"

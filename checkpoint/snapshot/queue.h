@@ -13,7 +13,7 @@
  * thread that submitted. Hence a ring lives no longer than its thread; threads of the program and
  * the engine have none; and a child that the program forks meanwhile closes it.
  */
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 #include <liburing.h>
 #include <pthread.h>

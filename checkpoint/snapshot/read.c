@@ -4,7 +4,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/queue.h"
 #include "common/text.h"
-#include "common/workers.h"
+#include "common/system/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/read.h"
 #include "common/text.h"
-#include "common/workers.h"
+#include "common/system/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,8 +9,8 @@
  * Each line "STEP MIB" on stdin touches MIB more and prints "rate GB/s". All that was touched is
  * held until stdin ends, so that no line finds memory that an earlier line has given back.
  */
-#include "common/hostmem.h"
-#include "common/workers.h"
+#include "common/system/hostmem.h"
+#include "common/system/workers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

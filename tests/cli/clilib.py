@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Shared by the tests of the cudaw command: a runtime directory of their own, the command at
-$BUILD/bin/cudaw, and fake jobs that speak common/protocol.h.
+$BUILD/bin/cudaw, and fake jobs that speak common/protocol/protocol.h.
 """
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cudawd, and stand-ins for its members, which speak the lines of common/protocol.h."""
+"""cudawd, and stand-ins for its members, which speak the lines of common/protocol/protocol.h."""
 import contextlib
 import itertools
 import os

@@ -86,6 +86,21 @@ def test_a_wrong_path_is_found():
     equal(missing_files("docs/internals/where.md", right, names), [])
 
 
+def test_a_bare_name_is_in_the_directory_that_is_named_before_it():
+    """As docs/internals/where.md says, line by line."""
+    wrong, lines = [], 0
+    for line in pages()["docs/internals/where.md"].splitlines():
+        directory = None
+        for name in re.findall(r"`([\w./-]+\.(?:c|h|calls|words))`", line):
+            if "/" in name:
+                directory = os.path.dirname(name)
+            elif directory:
+                lines += 1
+                wrong += [f"{directory}/{name}"] * (not os.path.exists(os.path.join(REPOSITORY, directory, name)))
+    equal(wrong, [])
+    assert lines
+
+
 def test_every_page_is_named():
     """By the README, or by the map if it is for people who change cudaw."""
     texts = pages()

@@ -79,7 +79,7 @@ def test_what_depends_on_the_locale():
         finds(f"vmem/vmem.c:{LAST + 1}: {what}: the result depends", "vmem/vmem.c", line)
     for line in ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);"):
         equal(layers("vmem/vmem.c", line), ([], 0))
-    equal(layers("tools/command/run.c", "double d = strtod(text, NULL);"), ([], 0))
+    equal(layers("tools/command/run/run.c", "double d = strtod(text, NULL);"), ([], 0))
 
 
 def test_a_generator_writes_an_include():

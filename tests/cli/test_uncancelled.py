@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """No call into the injected libraries is a cancellation point, and no descriptor of theirs is one of the standard
-streams: what they use of libc that could be either comes from common/uncancelled.c.
+streams: what they use of libc that could be either comes from common/system/uncancelled.c.
 """
 import glob
 import os

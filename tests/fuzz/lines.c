@@ -2,7 +2,7 @@
 /* The lines that jobs, cudawd and commands send each other: how each side reads and parses them. */
 #include "tests/fuzz/fuzz.h"
 #include "checkpoint/control/request.h"
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 #include "tools/job/jobs.h"
 #include "tools/job/reach.h"
 

@@ -127,7 +127,7 @@ def a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have():
 
 
 def pact(members):
-    """As common/pact.c makes one."""
+    """As common/protocol/pact.c makes one."""
     fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     head = struct.pack("=8sQIIII", b"cudawp1", time.monotonic_ns(), os.getpid(), members, 0, 0)
     os.truncate(fd, len(head) + members * (8 + 64 * 56))

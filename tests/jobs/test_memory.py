@@ -11,7 +11,7 @@ from simlib import (HELD, MIB, SCRATCH, errors_of_cudaw, gpu_used, hold, let_go,
 from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, hog, main
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
-HOSTMEM_RESERVE = 256 * MIB     # as common/hostmem.h has it
+HOSTMEM_RESERVE = 256 * MIB     # as common/system/hostmem.h has it
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 
 

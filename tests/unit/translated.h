@@ -3,7 +3,7 @@
 #define CUDAW_TRANSLATED_H
 /* Translated addressing, over a driver whose memory has an address of the test's choice. */
 #include "tests/check_suite.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "vmem/vmem.h"
 
 #define MB  (1UL << 20)

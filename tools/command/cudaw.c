@@ -2,7 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/text.h"
-#include "tools/command/settings_text.h"
+#include "tools/command/run/settings_text.h"
 #include "tools/report/similar.h"
 
 #include <errno.h>

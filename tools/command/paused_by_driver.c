@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/paused_by_driver.h"
 
-#include "common/beside.h"
+#include "common/system/beside.h"
 #include "common/clock.h"
 #include "common/nvml.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
 #include "tools/command/result.h"
 #include "tools/job/outcome.h"

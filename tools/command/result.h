@@ -2,7 +2,7 @@
 #ifndef CUDAW_RESULT_H
 #define CUDAW_RESULT_H
 /* How a request of 'cudaw pause', 'resume' or 'trim' has ended for one process, for people and as JSON. */
-#include "common/protocol.h"
+#include "common/protocol/protocol.h"
 #include "tools/job/jobs.h"
 
 #include <jansson.h>

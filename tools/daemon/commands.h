@@ -2,9 +2,9 @@
 #ifndef CUDAW_COMMANDS_H
 #define CUDAW_COMMANDS_H
 /*
- * The daemon's answers to commands, which connect as members do and send one line (common/protocol.h).
+ * The daemon's answers to commands, which connect as members do and send one line (common/protocol/protocol.h).
  */
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 #include "tools/daemon/connections.h"
 
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/connections.h"
 #include "common/clock.h"
-#include "common/pidfd.h"
+#include "common/system/pidfd.h"
 #include "common/reused.h"
-#include "common/shortage.h"
+#include "common/system/shortage.h"
 #include "tools/daemon/rules.h"
 
 #include <errno.h>

@@ -6,13 +6,13 @@
  * length of their lines, and what is kept for one that does not read. One that says nothing at first is
  * dropped after CONNECTION_SILENT_MS.
  *
- * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/pidfd.h).
+ * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/system/pidfd.h).
  * The daemon of a user takes this user and root. That of a machine takes from each user but root as many
  * jobs as its settings say (CONF_JOBS_PER_USER), and beside them CONNECTION_COMMANDS connections. The last
  * CONNECTIONS_KEPT places are for the daemon's user and root: others are turned away, for which they have
  * such a place for a moment.
  */
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <poll.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #ifndef CUDAW_EVENTS_H
 #define CUDAW_EVENTS_H
 /* The last events of the daemon, oldest first. The older ones are forgotten. */
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include <stdint.h>
 #include <sys/types.h>

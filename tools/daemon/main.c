@@ -9,7 +9,7 @@
  * Nothing depends on the daemon: if it ends, each member has its lease again.
  */
 #include "common/clock.h"
-#include "common/daemon.h"
+#include "common/protocol/daemon.h"
 #include "common/version.h"
 #include "tools/daemon/commands.h"
 #include "tools/daemon/members.h"

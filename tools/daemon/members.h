@@ -2,14 +2,14 @@
 #ifndef CUDAW_MEMBERS_H
 #define CUDAW_MEMBERS_H
 /*
- * The members: what they say (common/protocol.h) goes to the books (turns.h), and its decisions go to
+ * The members: what they say (common/protocol/protocol.h) goes to the books (turns.h), and its decisions go to
  * them. A member that owes an answer and says nothing for so long (CONF_SILENCE), as when it is stopped, is
  * left alone: nobody waits for its answer, and others wait for its memory as for that of a job that runs. With
  * the next thing that it says it is told to join again.
  */
 #include "common/gpu.h"
-#include "common/protocol.h"
-#include "common/rundir.h"
+#include "common/protocol/protocol.h"
+#include "common/protocol/rundir.h"
 #include "tools/daemon/connections.h"
 #include "tools/daemon/turns.h"
 

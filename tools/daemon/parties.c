@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/party.h"
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <assert.h>
 #include <errno.h>

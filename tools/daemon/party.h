@@ -4,7 +4,7 @@
 /*
  * What parties.c, which takes events, and rounds.c, which gives orders, know of the processes of a job.
  */
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "tools/daemon/parties.h"
 #include "tools/job/rest.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/socket.h"
-#include "common/daemon.h"
-#include "common/rundir.h"
+#include "common/protocol/daemon.h"
+#include "common/protocol/rundir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
  *
  * A member is a process. It runs with all of its memory on its GPUs, or it is out: it has given up a
  * part of its memory, and does not run until there is room for all. Bytes are of the memory that
- * cudaw carries (common/protocol.h). All times are milliseconds of one clock that never goes back.
+ * cudaw carries (common/protocol/protocol.h). All times are milliseconds of one clock that never goes back.
  *
  * What holds at any time:
  *	- a grant never exceeds what is free: it takes only what nobody has, or has given back

@@ -3,7 +3,7 @@
 
 #include "tools/job/rest.h"
 #include "common/clock.h"
-#include "common/pact.h"
+#include "common/protocol/pact.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * (steps.h). When all are at rest, all are told to commit, and continue like ordinary pauses. If a process ends
  * before the commit, the others run on; if it fails afterwards, the others are resumed.
  *
- * Resume: each process is asked to regain its memory, and gets a pact (common/pact.h) by which they agree to
+ * Resume: each process is asked to regain its memory, and gets a pact (common/protocol/pact.h) by which they agree to
  * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. Jobs
  * of an earlier cudaw do not know it: when all have their memory, they are told to commit, or to give
  * it back.

@@ -3,7 +3,7 @@
 #define CUDAW_JOBS_H
 /*
  * Finds the processes that run under cudaw, and talks to many of them at once, by the protocol of
- * common/protocol.h. One thread and poll(2): no job can delay the others, and each has a time
+ * common/protocol/protocol.h. One thread and poll(2): no job can delay the others, and each has a time
  * limit. The answers of a job are not trusted: they are bounded, checked and cleaned of control
  * characters before they are shown.
  *
@@ -17,8 +17,8 @@
  * processes (scan.h). So are those that have not made a CUDA call yet: they do not listen, and
  * nothing can be asked of them.
  */
-#include "common/lines.h"
-#include "common/rundir.h"
+#include "common/protocol/lines.h"
+#include "common/protocol/rundir.h"
 #include "tools/job/scan.h"
 #include "tools/process/process.h"
 

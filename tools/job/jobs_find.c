@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
-#include "common/pidfd.h"
+#include "common/system/pidfd.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
 #include "tools/report/report.h"

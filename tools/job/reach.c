@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/reach.h"
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <errno.h>
 #include <stdio.h>

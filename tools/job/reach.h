@@ -5,7 +5,7 @@
  * How processes that wait for each other in known communicators come to rest together: by targets.
  *
  * Each held process ("rank") says how many launches it has made in each of its communicators
- * (common/protocol.h). The target of a communicator is the largest count among its ranks. Each rank
+ * (common/protocol/protocol.h). The target of a communicator is the largest count among its ranks. Each rank
  * runs at full speed until it has met all its targets, and is held again. A rank that has to pass a
  * target on the way raises it for the others. If all counts of a communicator are equal, no kernel
  * in it waits for a launch that is held back. MANA brings MPI programs to rest in this way.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/rest.h"
 
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <errno.h>
 #include <stdio.h>

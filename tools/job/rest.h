@@ -3,7 +3,7 @@
 #define CUDAW_REST_H
 /*
  * Leads held processes of a job to rest: by targets (reach.h), or else by steps (steps.h). Lines of
- * common/protocol.h go in and come out; no I/O. One thread at a time.
+ * common/protocol/protocol.h go in and come out; no I/O. One thread at a time.
  */
 #include "tools/job/reach.h"
 #include "tools/job/steps.h"

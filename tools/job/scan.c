@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/scan.h"
 
-#include "common/pidfd.h"
-#include "common/proc.h"
+#include "common/system/pidfd.h"
+#include "common/system/proc.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "tools/process/limited.h"
-#include "tools/process/tree.h"
+#include "tools/process/criu/tree.h"
 #include "tools/report/report.h"
 
 #include <dirent.h>

@@ -11,7 +11,7 @@
  * one user, this user's other processes are left out as well; after SCAN_HANGS_IN_ALL, those of all
  * users, since one person may have many (subuid(5)).
  */
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "tools/process/inside.h"
 #include "tools/process/process.h"
 

@@ -4,7 +4,7 @@
 #include "common/settings.h"
 #include "tools/job/scan.h"
 #include "tools/process/cuda_use.h"
-#include "tools/process/tree.h"
+#include "tools/process/criu/tree.h"
 #include "tools/report/report.h"
 #include "tools/report/similar.h"
 

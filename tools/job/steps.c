@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/steps.h"
 
-#include "common/protocol.h"
+#include "common/protocol/protocol.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 /*
  * How processes that wait for each other on the GPU come to rest together.
  *
- * Each process ("rank") is held (common/protocol.h): its gate is closed, and it is drained, or
+ * Each process ("rank") is held (common/protocol/protocol.h): its gate is closed, and it is drained, or
  * stuck in kernels or calls that wait for a launch which a drained rank has not made yet. The
  * drained ranks are let through for some more calls, step by step, until all are drained at once.
  * Nothing is known of the calls except the answers "drained" and "stuck".

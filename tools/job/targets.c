@@ -5,7 +5,7 @@
 #include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
-#include "tools/process/tree.h"
+#include "tools/process/criu/tree.h"
 #include "tools/report/report.h"
 
 #include <signal.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/cuda_use.h"
 
-#include "common/find_file.h"
-#include "common/proc.h"
-#include "tools/process/descriptors.h"
+#include "common/find/find_file.h"
+#include "common/system/proc.h"
+#include "tools/process/criu/descriptors.h"
 #include "tools/process/limited.h"
-#include "tools/process/unix_sockets.h"
+#include "tools/process/criu/unix_sockets.h"
 
 #include <ctype.h>
 #include <dirent.h>

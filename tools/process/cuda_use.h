@@ -3,7 +3,7 @@
 #define CUDAW_CUDA_USE_H
 /*
  * Which processes use CUDA, and whether through cudaw: by the libraries that /proc/PID/maps lists.
- * A library of cudaw is recognised by its ELF note (common/find.h), whatever its name.
+ * A library of cudaw is recognised by its ELF note (common/find/find.h), whatever its name.
  */
 #include "tools/process/process.h"
 

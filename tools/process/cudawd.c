@@ -2,9 +2,9 @@
 #include "tools/process/cudawd.h"
 #include "common/clock.h"
 #include "common/conf_file.h"
-#include "common/daemon.h"
-#include "common/lines.h"
-#include "common/rundir.h"
+#include "common/protocol/daemon.h"
+#include "common/protocol/lines.h"
+#include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "tools/report/report.h"
 

@@ -3,9 +3,9 @@
 #define CUDAW_CUDAWD_H
 /*
  * cudawd, as the command calls and starts it: the one that jobs join (conf_file_daemon()), or else
- * the user's own one. common/protocol.h has the lines.
+ * the user's own one. common/protocol/protocol.h has the lines.
  */
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include <limits.h>
 #include <stdbool.h>

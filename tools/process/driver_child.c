@@ -2,8 +2,8 @@
 #include "tools/process/driver_child.h"
 
 #include "common/clock.h"
-#include "common/find.h"
-#include "common/hostmem.h"
+#include "common/find/find.h"
+#include "common/system/hostmem.h"
 #include "common/nvml.h"
 #include "common/text.h"
 #include "tools/process/cuda_use.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/inside.h"
 
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 #include "common/text.h"
 
 #include <dirent.h>

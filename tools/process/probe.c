@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/probe.h"
 
-#include "common/find.h"
+#include "common/find/find.h"
 
 #include <cuda.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/process.h"
 
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -10,15 +10,15 @@
  * and errors are the loader's own. A wrapper of dlopen() would not see calls of libraries that were loaded
  * with RTLD_DEEPBIND or into another namespace, and glibc would search the RUNPATH of the wrapper.
  *
- * A name that begins with FIND_ITSELF (common/find.h) is ours: it asks for the driver itself, or, with nothing
+ * A name that begins with FIND_ITSELF (common/find/find.h) is ours: it asks for the driver itself, or, with nothing
  * behind it, for the driver that the program asked for first.
  *
  * The loader gives an auditor a namespace of its own. So that a second C library does not have to be
  * loaded into each process of a job, this one needs none (syscalls.c), and knows no functions of the
  * process. It runs under the loader's lock, on whatever stack the program has.
  */
-#include "common/find.h"
-#include "common/find_file.h"
+#include "common/find/find.h"
+#include "common/find/find_file.h"
 
 #include <limits.h>
 #include <link.h>

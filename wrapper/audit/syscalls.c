@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What common/find_file.c takes from libc, for the auditor, which has none (audit.c). The program's errno
+ * What common/find/find_file.c takes from libc, for the auditor, which has none (audit.c). The program's errno
  * is not touched. The loader's lock guards ours. The calls are those that the loader makes itself to open a
  * library: a seccomp filter of the program's that lets it load one lets us look at it.
  */

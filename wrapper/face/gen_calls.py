@@ -38,7 +38,7 @@ INCLUDES = '''\
 #include "calls.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/sharing/across.h"
 #include "wrapper/hooks/driver_allocs.h"

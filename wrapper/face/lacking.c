@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/face/lacking.h"
-#include "common/find.h"
-#include "common/find_exports.h"
+#include "common/find/find.h"
+#include "common/find/find_exports.h"
 #include "libcuda_names.h"
 #include "wrapper/face/tramp.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/face/modes.h"
 #include "common/settings.h"
-#include "vmem/addressing.h"
+#include "vmem/addresses/addressing.h"
 #include "wrapper/hooks/managed/managed.h"
 #include "wrapper/kernels/check.h"
 

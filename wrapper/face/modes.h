@@ -9,7 +9,7 @@
  *	CUDAW_CHECK=1		pointers are checked before the GPU sees them (check.h)
  *	CUDAW_CHECK=warn	the same, but a wrong pointer is only reported
  *	CUDAW_CHECK=strict	the same, but each call with a wrong pointer fails
- *	CUDAW_ADDRESSING=translated	pointers are rewritten (before.h, vmem/translate.h)
+ *	CUDAW_ADDRESSING=translated	pointers are rewritten (before.h, vmem/addresses/translate.h)
  *	CUDAW_MANAGED=host	managed memory is host memory (wrapper/hooks/managed/managed.h)
  */
 enum mode {

@@ -9,7 +9,7 @@
 #define LOG_PREFIX "cudart: "
 #include "libcudart_names.h"
 #include "common/log.h"
-#include "common/find.h"
+#include "common/find/find.h"
 #include "wrapper/face/tramp.h"
 
 #include <dlfcn.h>

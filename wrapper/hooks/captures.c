@@ -5,7 +5,7 @@
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/queries.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/hooks/ordered/fence.h"

@@ -6,7 +6,7 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"

@@ -8,7 +8,7 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/clock.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"

@@ -7,7 +7,7 @@
 #include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
 #include "wrapper/translated/symbols.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/graphs.h"
 #include "wrapper/kernels/images.h"

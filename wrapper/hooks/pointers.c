@@ -5,7 +5,7 @@
  */
 #include "wrapper/real.h"
 #include "vmem/legacy.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/managed/managed.h"

@@ -5,7 +5,7 @@
  * graph. Bodies of conditional nodes are not counted, as nobody knows how often they run.
  */
 #include "checkpoint/ledger/ranks.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "wrapper/hooks/rank_kernels.h"
 #include "wrapper/real.h"
 

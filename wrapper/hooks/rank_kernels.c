@@ -2,7 +2,7 @@
 #include "wrapper/hooks/rank_kernels.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/ranks.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/settings.h"
 #include "wrapper/kernels/launch.h"
 #include "wrapper/real.h"

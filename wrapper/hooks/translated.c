@@ -5,7 +5,7 @@
  * counted, and no pause is possible while there are any (checkpoint/release/unsupported.h).
  */
 #include "checkpoint/ledger/driver_memory.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/rewrite.h"
 #include "wrapper/translated/tensor_maps.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/kernels/check.h"
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 #include "wrapper/kernels/images.h"
 #include "wrapper/kernels/launch.h"

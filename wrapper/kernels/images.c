@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/kernels/images.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/reused.h"
 #include "kparams/kparams.h"
 #include "vmem/context_gone.h"

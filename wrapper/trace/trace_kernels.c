@@ -10,7 +10,7 @@
 #include "wrapper/trace/trace_calls.h"
 #include "wrapper/real.h"
 #include "checkpoint/gate/gate.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/kernels/launch.h"
 

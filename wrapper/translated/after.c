@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/after.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graph_node.h"
 #include "wrapper/translated/graphs.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/graphs.h"
 #include "checkpoint/engine/engine.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/graph_node.h"
 #include "wrapper/translated/symbols.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/node_readback.h"
 #include "wrapper/real.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/rewrite.h"
 #include "checkpoint/ledger/captures.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/kernels/launch.h"
 #include "wrapper/real.h"
 #include "wrapper/translated/symbols.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/symbols.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/translate.h"
 
 #include <limits.h>
 #include <pthread.h>

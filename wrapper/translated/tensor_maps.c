@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/tensor_maps.h"
 #include "wrapper/real.h"
-#include "common/forks.h"
-#include "vmem/translate.h"
+#include "common/system/forks.h"
+#include "vmem/addresses/translate.h"
 
 #include <pthread.h>
 #include <stdint.h>

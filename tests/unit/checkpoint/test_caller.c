@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who has connected a socket, and whether it is still there. */
 #include "checkpoint/control/caller.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims of host memory: what several processes see of each other's. */
 #include "checkpoint/host/claims.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 
 #include "tests/check_suite.h"
 

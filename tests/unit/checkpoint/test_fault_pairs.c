@@ -20,7 +20,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/release/devices.h"
 #include "tests/sim/faults.h"
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 
 #include "tests/check_suite.h"

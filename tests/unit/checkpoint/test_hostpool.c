@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of the host memory of a pause is kept, and how much host memory there is. */
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "checkpoint/host/hostpool.h"
 
 #include "tests/check_suite.h"

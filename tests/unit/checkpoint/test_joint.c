@@ -2,7 +2,7 @@
 /* What a process tells the others of a joint resume, by what it does when it is asked. */
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/state.h"
-#include "common/pact.h"
+#include "common/protocol/pact.h"
 
 #include "tests/check_suite.h"
 

@@ -16,7 +16,7 @@
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "tests/sim/faults.h"
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 
 #include "tests/check_suite.h"

@@ -5,7 +5,7 @@
 #include "vmem/cuda_driver.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
 #include "common/gpu.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When a process that shares memory counts as gone: it must have none any more. */
 #include "checkpoint/sharing/sharers.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
 

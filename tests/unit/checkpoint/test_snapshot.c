@@ -3,8 +3,8 @@
  * Snapshots from inside the job: what is written is what is read, what the GPU's digests say is
  * unchanged is not asked for, and the small parts. Damaged and forged snapshots are tests/cli's.
  */
-#include "common/buildid.h"
-#include "common/forked.h"
+#include "common/find/buildid.h"
+#include "common/system/forked.h"
 #include "common/json_out.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/dir.h"

@@ -2,7 +2,7 @@
 /* Tickets as other processes may hand them to us: those of ours are read, all else is not. */
 #include "checkpoint/sharing/messages.h"
 
-#include "common/beacon.h"
+#include "common/protocol/beacon.h"
 
 #include "tests/check_suite.h"
 

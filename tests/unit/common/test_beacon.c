@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Beacons: held by whoever has a descriptor, however it came there, until the last one is closed. */
-#include "common/beacon.h"
+#include "common/protocol/beacon.h"
 
 #include "tests/check_suite.h"
 

@@ -3,9 +3,9 @@
  * The search for the real libraries: the ld.so.cache reader on good and malformed bytes, the
  * overrides, search paths, and that no face of cudaw is ever taken for a real library.
  */
-#include "common/find.h"
-#include "common/find_file.h"
-#include "common/find_cache.h"
+#include "common/find/find.h"
+#include "common/find/find_file.h"
+#include "common/find/find_cache.h"
 
 #include "tests/check_suite.h"
 

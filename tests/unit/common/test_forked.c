@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the child of a fork lets go of. */
-#include "common/forked.h"
+#include "common/system/forked.h"
 
 #include "tests/check_suite.h"
 

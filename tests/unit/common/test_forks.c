@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose memory it is, and what the child of a fork has of its parent's locks. */
-#include "common/forks.h"
+#include "common/system/forks.h"
 
 #include "tests/check_suite.h"
 

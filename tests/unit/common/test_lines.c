@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines from a socket, and what is in them. */
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include "tests/check_suite.h"
 

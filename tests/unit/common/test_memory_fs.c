@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which file systems are memory. */
-#include "common/memory_fs.h"
+#include "common/system/memory_fs.h"
 
 #include "tests/check_suite.h"
 

@@ -2,7 +2,7 @@
 /*
  * Descriptors of ours that the program may close, and that a process image has other files behind.
  */
-#include "common/ownfd.h"
+#include "common/system/ownfd.h"
 
 #include "tests/check_suite.h"
 

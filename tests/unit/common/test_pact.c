@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How processes that resume together agree: several members in one process, with a clock that is set here. */
-#include "common/pact.h"
+#include "common/protocol/pact.h"
 
 #include "tests/check_suite.h"
 

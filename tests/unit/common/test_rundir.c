@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime directory: what is accepted as one, and the sockets in it. */
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that share a list, where not all of them can be had. */
-#include "common/workers.h"
+#include "common/system/workers.h"
 
 #include "tests/check_suite.h"
 

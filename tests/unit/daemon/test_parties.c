@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Jobs of several processes in the books of cudawd: random lives of processes that do as
- * common/protocol.h says, or fail, and some cases by hand.
+ * common/protocol/protocol.h says, or fail, and some cases by hand.
  */
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 #include "tools/daemon/books.h"
 #include "tools/daemon/parties.h"
 

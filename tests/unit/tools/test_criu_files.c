@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of files in a CRIU image: written here as CRIU writes it, whole and damaged. */
-#include "tools/process/criu_files.h"
+#include "tools/process/criu/criu_files.h"
 
 #include "tests/check_suite.h"
 

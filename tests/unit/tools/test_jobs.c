@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversations with a job, which a thread of this process plays. */
 #include "tools/job/jobs.h"
-#include "common/rundir.h"
+#include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which symbolic links root follows on its way to a file of a user's job. */
-#include "tools/process/links.h"
+#include "tools/process/criu/links.h"
 
 #include "tests/check_suite.h"
 

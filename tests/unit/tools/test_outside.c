@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in the way of an image of processes, where the jobs of tests/jobs cannot have it. */
-#include "tools/process/outside.h"
+#include "tools/process/criu/outside.h"
 
 #include "tests/check_suite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks have said before their targets were given up, and after it. */
 #include "tools/job/rest.h"
-#include "common/lines.h"
+#include "common/protocol/lines.h"
 
 #include "tests/check_suite.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether processes that were stopped have run meanwhile. */
-#include "tools/process/tree.h"
+#include "tools/process/criu/tree.h"
 
 #include "tests/check_suite.h"
-#include "common/proc.h"
+#include "common/system/proc.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -3,8 +3,8 @@
  * The program's own host memory over the simulated driver: its handles and files, where it may be mapped, and that the
  * registrations of its mappings outlive their contexts.
  */
-#include "vmem/host_file.h"
-#include "vmem/host_objects.h"
+#include "vmem/objects/host_file.h"
+#include "vmem/objects/host_objects.h"
 #include "vmem/vmem.h"
 
 #include "tests/check_suite.h"

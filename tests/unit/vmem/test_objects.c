@@ -3,9 +3,9 @@
  * The program's own objects over the simulated driver: their handles, what keeps them alive, what is
  * carried, and that a pause and a resume leave everything as it was.
  */
-#include "common/beacon.h"
+#include "common/protocol/beacon.h"
 #include "common/gpu.h"
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 
 #include "tests/check_suite.h"
 

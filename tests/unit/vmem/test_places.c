@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reverse of translated addresses, while the driver gives out an address anew at once. */
-#include "vmem/places.h"
+#include "vmem/addresses/places.h"
 
 #include "tests/check_suite.h"
 

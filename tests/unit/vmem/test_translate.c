@@ -2,7 +2,7 @@
 /* Translated addressing: which addresses there are, and what becomes of them. */
 #include "calls.h"
 #include "tests/unit/translated.h"
-#include "vmem/addressing.h"
+#include "vmem/addresses/addressing.h"
 #include "wrapper/translated/symbols.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "tests/check_suite.h"
 #include "tests/unit/vmem/allocating.h"
 #include "vmem/context_gone.h"
-#include "vmem/space.h"
+#include "vmem/addresses/space.h"
 
 START_TEST(lookup_reports_what_was_asked_for)
 {

@@ -2,7 +2,7 @@
 /* The streams of stream-ordered allocations, over a driver whose events pass when a test says so. */
 #include "calls.h"
 #include "checkpoint/ledger/driver_memory.h"
-#include "common/threads.h"
+#include "common/system/threads.h"
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/ordered/pool_events.h"

@@ -2,7 +2,7 @@
 #include "wrapper/current.h"
 #include "wrapper/hooks/managed/managed.h"
 #include "checkpoint/ledger/green.h"
-#include "common/hostmem.h"
+#include "common/system/hostmem.h"
 #include "common/settings.h"
 #include "wrapper/real.h"
 

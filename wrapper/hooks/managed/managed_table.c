@@ -3,7 +3,7 @@
  * The allocations are in an array, sorted by address. Each has a list of stretches: neighbouring
  * pages with the same hints, in the order of their addresses. Without hints the list is empty.
  */
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/managed/managed.h"
 

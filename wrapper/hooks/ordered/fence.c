@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/fence.h"
 #include "checkpoint/ledger/captures.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/real.h"

@@ -2,7 +2,7 @@
 #include "wrapper/hooks/ordered/frees.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/green.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"

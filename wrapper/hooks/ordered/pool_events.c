@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/pool_events.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/ordered/pool_streams.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/pool_objects.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "common/gpu.h"
 #include "vmem/vmem.h"
 #include "wrapper/real.h"

@@ -2,8 +2,8 @@
 #include "wrapper/hooks/sharing/carried.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/sharing/sharing.h"
-#include "vmem/addressing.h"
-#include "vmem/translate.h"
+#include "vmem/addresses/addressing.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/real.h"
 
 #include <unistd.h>

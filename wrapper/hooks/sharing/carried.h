@@ -2,7 +2,7 @@
 #ifndef CUDAW_HOOKS_CARRIED_H
 #define CUDAW_HOOKS_CARRIED_H
 /* What memory that processes share by descriptors (exports.c), and by legacy handles (ipc.c), have in common. */
-#include "vmem/objects.h"
+#include "vmem/objects/objects.h"
 
 #include <cuda.h>
 #include <stdbool.h>

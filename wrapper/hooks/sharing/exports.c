@@ -2,8 +2,8 @@
 /*
  * The program's own memory handles, and memory that is shared: with other processes, with other
  * APIs, and among devices by multicast. Plain device memory has handles of ours, and is carried
- * (vmem/objects.h), also if other processes under cudaw have it (checkpoint/sharing/sharing.h), and so
- * is host memory on a NUMA node (vmem/host_objects.h). The real driver serves the rest. It is noted, so
+ * (vmem/objects/objects.h), also if other processes under cudaw have it (checkpoint/sharing/sharing.h), and so
+ * is host memory on a NUMA node (vmem/objects/host_objects.h). The real driver serves the rest. It is noted, so
  * that `cudaw ps` can show it, and since a pause cannot carry some of it (unsupported.h).
  */
 #include "wrapper/real.h"
@@ -12,9 +12,9 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/settings.h"
-#include "vmem/host_file.h"
-#include "vmem/objects.h"
-#include "vmem/translate.h"
+#include "vmem/objects/host_file.h"
+#include "vmem/objects/objects.h"
+#include "vmem/addresses/translate.h"
 #include "wrapper/hooks/sharing/carried.h"
 #include "wrapper/hooks/sharing/host_memory.h"
 #include "wrapper/hooks/sharing/ipc.h"

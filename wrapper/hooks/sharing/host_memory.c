@@ -4,7 +4,7 @@
 #include "checkpoint/ledger/green.h"
 #include "common/text.h"
 #include "vmem/context_gone.h"
-#include "vmem/host_file.h"
+#include "vmem/objects/host_file.h"
 #include "wrapper/context_lock.h"
 #include "wrapper/current.h"
 #include "wrapper/real.h"

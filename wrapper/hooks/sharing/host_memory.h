@@ -3,9 +3,9 @@
 #define CUDAW_HOST_MEMORY_H
 /*
  * Host memory that the program creates and maps by itself: what the hooks of exports.c and pointers.c do if it is
- * carried (vmem/host_objects.h).
+ * carried (vmem/objects/host_objects.h).
  */
-#include "vmem/host_objects.h"
+#include "vmem/objects/host_objects.h"
 
 /*
  * cuMemCreate() of host memory on a NUMA node. False: that is left to the driver, as the driver refuses it, or as the

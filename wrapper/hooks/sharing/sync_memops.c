@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/sharing/sync_memops.h"
 #include "checkpoint/ledger/captures.h"
-#include "common/forks.h"
+#include "common/system/forks.h"
 #include "wrapper/hooks/sharing/ipc.h"
 #include "wrapper/real.h"
 

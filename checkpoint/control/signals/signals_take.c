@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/signals/signals_take.h"
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/request.h"
+#include "checkpoint/control/turn/turn.h"
+#include "checkpoint/control/signals/signals.h"
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/growth.h"
+#include "checkpoint/snapshot/codec.h"
+#include "checkpoint/snapshot/dir.h"
+#include "common/settings.h"
+
+#include <string.h>
+
+#define LOG_PREFIX "control: "
+#include "common/log.h"
+
+/* CUDAW_SNAPSHOT_DIR: a pause by signal goes into a snapshot. */
+static void snapshot_by_signal(void)
+{
+	const char *path = setting_text(SETTING_SNAPSHOT_DIR);
+	struct snapshot_plan plan = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
+	struct snapshot_error error;
+	const char *codec;
+
+	if (!path || engine_held_in())
+		return;
+	codec = setting_word(SETTING_SNAPSHOT_COMPRESS);
+	if (codec)
+		snapshot_codec_parse(codec, &plan.codec);
+	if (snapshot_dir_check_path(path, 0, &error)) {
+		pr_err("CUDAW_SNAPSHOT_DIR=%s: %s", path, error.text);
+		return;
+	}
+	strcpy(plan.path, path);
+	job_want_snapshot(&plan, 0, NULL);
+}
+
+void signals_take(void)
+{
+	struct control_event event = {.by_signal = true};
+
+	switch (signals_take_wish()) {
+	case WISH_PAUSE:
+		event.kind = EV_PAUSE;
+		event.options.timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
+		job_take(&event);
+		snapshot_by_signal();
+		break;
+	case WISH_RESUME:
+		event.kind = EV_RESUME;
+		job_take(&event);
+		break;
+	case WISH_NONE:
+		break;
+	}
+	if (signals_take_end()) {
+		job_take(&(struct control_event){.kind = EV_END});
+		turn_ends();
+	}
+	if (signals_take_interrupt())
+		growth_refuse_all();
+}

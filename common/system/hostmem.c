@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/system/hostmem.h"
+#include "common/system/shortage.h"
+#include "common/size.h"
+#include "common/text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "hostmem: "
+#include "common/log.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define PAGE      4096UL
+#define HUGE_PAGE (2UL << 20)
+#define NO_LIMIT  (1UL << 62) /* a v1 group without a limit has a number near 2^63 */
+
+/*
+ * The number after @key in a file of "key value" lines; SIZE_MAX if there is none, with *@error set
+ * if a shortage is the reason.
+ */
+static size_t read_value(const char *path, const char *key, int *error)
+{
+	FILE *f = fopen(path, "re");
+	char line[256];
+	size_t value = SIZE_MAX, len = strlen(key);
+
+	if (!f) {
+		if (is_shortage(-errno))
+			*error = -errno;
+		return SIZE_MAX;
+	}
+	while (fgets(line, sizeof(line), f)) {
+		if (strncmp(line, key, len))
+			continue;
+		if (sscanf(line + len, "%zu", &value) != 1)
+			value = SIZE_MAX;
+		break;
+	}
+	fclose(f);
+	return value;
+}
+
+/* The bytes that the control groups of this process allow and leave; SIZE_MAX: no limit. */
+struct cgroup {
+	size_t limit, left;
+	uint64_t number; /* hostmem_group() */
+	int error;       /* a shortage, by which a limit may have been missed */
+};
+
+struct cgroup_files {
+	const char *mount, *limit, *throttle, *usage, *active_key, *inactive_key;
+};
+
+static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max",   "memory.high",
+					      "memory.current", "active_file ", "inactive_file "};
+static const struct cgroup_files cgroup_v1 = {
+	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,
+	"memory.usage_in_bytes", "total_active_file ",    "total_inactive_file "};
+
+/* @a - @b, at least 0; @a if @b is not known. */
+static size_t less(size_t a, size_t b)
+{
+	return b == SIZE_MAX ? a : a - size_min(a, b);
+}
+
+/*
+ * Lower @c to the bytes that the control group at @path and its ancestors allow and leave. In a
+ * container the path may not exist.
+ *
+ * The kernel's two lists of file pages hold all pages that it can drop: page cache without shared
+ * memory, which "file" includes, and pages of MADV_FREE, which "file" leaves out.
+ */
+static void cgroup_lower(const struct cgroup_files *files, char *path, struct cgroup *c)
+{
+	char name[PATH_MAX], *slash;
+
+	do {
+		size_t max, usage;
+		struct stat st;
+
+		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
+		max = read_value(name, "", &c->error);
+		if (files->throttle) {
+			snprintf(name, sizeof(name), "%s%s/%s", files->mount, path,
+				 files->throttle);
+			max = size_min(max, read_value(name, "", &c->error));
+		}
+		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
+		usage = read_value(name, "", &c->error);
+		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
+		if (max < NO_LIMIT)
+			c->limit = size_min(c->limit, max);
+		if (max < NO_LIMIT && usage != SIZE_MAX) {
+			usage = less(usage, read_value(name, files->active_key, &c->error));
+			usage = less(usage, read_value(name, files->inactive_key, &c->error));
+			snprintf(name, sizeof(name), "%s%s", files->mount, path);
+			if (less(max, usage) < c->left && !stat(name, &st))
+				c->number = st.st_ino;
+			c->left = size_min(c->left, less(max, usage));
+		}
+		slash = strrchr(path, '/');
+		if (slash)
+			*slash = '\0';
+	} while (slash);
+}
+
+static size_t nothing_available(int error)
+{
+	pr_err("%s; no host memory counts as available", error_text(-error));
+	return 0;
+}
+
+size_t hostmem_machine_available(void)
+{
+	int error = 0;
+	size_t available = read_value("/proc/meminfo", "MemAvailable:", &error);
+
+	if (error)
+		return nothing_available(error);
+	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
+}
+
+static struct cgroup cgroup_query(void)
+{
+	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX};
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	char line[PATH_MAX];
+
+	if (!f && is_shortage(-errno))
+		c.error = -errno;
+	while (f && fgets(line, sizeof(line), f)) {
+		const struct cgroup_files *files = NULL;
+		char *path = strchr(line, '/');
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!strncmp(line, "0::", 3))
+			files = &cgroup_v2;
+		else if (strstr(line, ":memory:"))
+			files = &cgroup_v1;
+		if (files && path)
+			cgroup_lower(files, path, &c);
+	}
+	if (f)
+		fclose(f);
+	return c;
+}
+
+size_t hostmem_cgroup_available(void)
+{
+	struct cgroup c = cgroup_query();
+
+	return c.error ? nothing_available(c.error) : c.left;
+}
+
+int hostmem_group(uint64_t *group)
+{
+	struct cgroup c = cgroup_query();
+
+	if (!c.error)
+		*group = c.number;
+	return c.error;
+}
+
+size_t hostmem_limit(void)
+{
+	struct cgroup c = cgroup_query();
+
+	if (c.error)
+		return 0;
+	return size_min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+}
+
+void *hostmem_reserve(size_t size)
+{
+	char *start = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t before;
+
+	if (start == MAP_FAILED)
+		return NULL;
+	/* Huge pages are aligned to their size. */
+	before = -(uintptr_t)start % HUGE_PAGE;
+	if (before)
+		munmap(start, before);
+	start += before;
+	munmap(start + size, HUGE_PAGE - before);
+	/* This is only advice: without huge pages the copy is slower, not wrong. */
+	madvise(start, size, MADV_HUGEPAGE);
+	/* A forked child does not use it, and sharing it would cost page faults at resume. */
+	madvise(start, size, MADV_DONTFORK);
+	madvise(start, size, MADV_DONTDUMP);
+	return start;
+}
+
+void hostmem_release(void *start, size_t size)
+{
+	if (start)
+		munmap(start, size);
+}
+
+int hostmem_populate(void *start, size_t size)
+{
+	volatile char *p = start;
+
+	if (!madvise(start, size, MADV_POPULATE_WRITE))
+		return 0;
+	if (errno != EINVAL)
+		return -errno;
+	for (size_t i = 0; i < size; i += PAGE) /* before Linux 5.14 */
+		p[i] = 0;
+	return 0;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/system/memory_fs.h"
+
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static const char *name_of_type(const char *path)
+{
+	struct statfs fs;
+
+	if (statfs(path, &fs))
+		return NULL;
+	switch ((unsigned long)fs.f_type) {
+	case TMPFS_MAGIC:
+		return "tmpfs";
+	case RAMFS_MAGIC:
+		return "ramfs";
+	case HUGETLBFS_MAGIC:
+		return "hugetlbfs";
+	default:
+		return NULL;
+	}
+}
+
+/* sysfs(5): the link's last part is the name of the device. */
+static const char *name_of_device(dev_t dev)
+{
+	char path[64], target[PATH_MAX];
+	const char *name;
+	ssize_t len;
+
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", major(dev), minor(dev));
+	len = readlink(path, target, sizeof(target) - 1);
+	if (len < 0)
+		return NULL;
+	target[len] = '\0';
+	name = strrchr(target, '/');
+	if (name && !strncmp(name, "/zram", 5))
+		return "a zram device";
+	return name && !strncmp(name, "/ram", 4) ? "a RAM disk" : NULL;
+}
+
+/*
+ * proc_pid_mountinfo(5): the number of the device is the third word, and the options of the file system
+ * are the last one. False: there is none, or it is not named there.
+ */
+static bool upper_directory(dev_t dev, char *upper, size_t size)
+{
+	static const char key[] = "upperdir=";
+	char *line = NULL, *at;
+	FILE *mounts = fopen("/proc/self/mountinfo", "re");
+	unsigned int one, two;
+	bool found = false;
+	size_t room = 0;
+
+	while (mounts && !found && getline(&line, &room, mounts) > 0) {
+		at = strstr(line, key);
+		if (!at || sscanf(line, "%*u %*u %u:%u", &one, &two) != 2 ||
+		    makedev(one, two) != dev)
+			continue;
+		at += strlen(key);
+		at[strcspn(at, ", \n")] = '\0';
+		found = snprintf(upper, size, "%s", at) < (int)size;
+	}
+	free(line);
+	if (mounts)
+		fclose(mounts);
+	return found;
+}
+
+const char *memory_fs(const char *path)
+{
+	const char *name = name_of_type(path);
+	char upper[PATH_MAX];
+	struct stat st;
+
+	if (name || stat(path, &st))
+		return name;
+	name = name_of_device(st.st_dev);
+	if (!name && upper_directory(st.st_dev, upper, sizeof(upper)))
+		name = name_of_type(upper);
+	return name;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/tools.h"
+
+#include "common/conf_file.h"
+#include "common/find/find.h"
+#include "common/find/find_file.h"
+#include "common/protocol/rundir.h"
+#include "common/settings.h"
+#include "tools/command/run/run_checks.h"
+#include "tools/command/run/settings_check.h"
+#include "tools/process/cudawd.h"
+#include "tools/process/faces.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_SIZE 65
+
+const char help_run[] =
+	"Usage: cudaw run [OPTION]... [--] CMD [ARGUMENT]...\n"
+	"\n"
+	"Start CMD so that it can be paused and resumed. CMD may be any program: one that uses\n"
+	"CUDA itself, or a script that starts them. All its processes are one job, with an id of\n"
+	"six hexadecimal digits (CUDAW_JOB); 'cudaw ps' shows it.\n"
+	"\n"
+	"  -n, --name NAME   a name for the job (letters, digits, '.', '_' and '-')\n"
+	"  -t, --trace FILE  write what the job does with the GPU to FILE, which is replaced: JSON\n"
+	"                    for Perfetto and chrome://tracing. The job's first\n"
+	"                    process that uses CUDA writes FILE, the others FILE.PID\n"
+	"      --require     do not start CMD if the job could never be paused, and say why\n"
+	"      --turns       take turns on the GPU with the user's other jobs of that kind, if they\n"
+	"                    do not fit together. cudawd, which decides, is started if it does not\n"
+	"                    run; it ends after the last job. 'cudaw turns' shows who runs\n"
+	"      --class C     with --turns: 'interactive' jobs come before 'batch' ones (batch)\n"
+	"      --weight N    with --turns: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
+	"                    long as one of weight 1 (1)\n"
+	"  -h, --help        this text\n"
+	"\n"
+	"CMD replaces cudaw, with the same PID and terminal, and its exit code is that of CMD.\n"
+	"\n"
+	"'cudaw help settings' lists the environment variables that the job reads.\n"
+	"\n"
+	"Exit codes: those of CMD; 2 wrong usage, 125 cudaw's library is missing, or --require is\n"
+	"not met, 126 CMD cannot be run, 127 CMD is not found.\n";
+
+static bool valid_name(const char *name)
+{
+	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				  "._-");
+
+	return len > 0 && len < NAME_SIZE && !name[len];
+}
+
+/* Set the variable @name to both lists, of which one may be empty. Returns an exit code, 0 for success. */
+static int set_joined(const char *name, const char *first, const char *second)
+{
+	char *value;
+
+	if (asprintf(&value, "%s%s%s", first, *first && *second ? ":" : "", second) < 0) {
+		complain("out of memory");
+		return EXIT_NO_FACE;
+	}
+	setenv(name, value, 1);
+	free(value);
+	return 0;
+}
+
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value ? value : "";
+}
+
+/*
+ * Whether another library may stay in LD_PRELOAD. The face of this installation or another is there if 'cudaw
+ * run' starts itself, and is not wanted twice. Returns 1, 0 to leave it out, or -1 after a message.
+ */
+static int may_stay(const char *library)
+{
+	bool plain = !strchr(library, '/');
+
+	if (!plain && find_file_state(library, FIND_DRIVER) == FIND_FACE)
+		return 0;
+	if (plain ? strcmp(library, FIND_DRIVER) != 0 : !find_file_is_driver(library))
+		return 1;
+	complain("LD_PRELOAD=%s: programs would get this library, whose DT_SONAME is " FIND_DRIVER
+		 ", in the place of cudaw's; take it out",
+		 library);
+	return -1;
+}
+
+/*
+ * Put the face at @path behind other preloaded libraries: a hook of theirs calls the next function of its name,
+ * which is ours. Returns an exit code, 0 for success.
+ */
+static int preload(const char *path)
+{
+	const char *old = variable("LD_PRELOAD");
+	size_t size = strlen(old) + 1;
+	char *kept = calloc(2, size), *rest, *library;
+	int stay = 0, code = EXIT_NO_FACE;
+
+	if (!kept) {
+		complain("out of memory");
+		return code;
+	}
+	rest = strcpy(kept + size, old);
+	while (stay >= 0 && (library = strsep(&rest, ": "))) {
+		stay = *library ? may_stay(library) : 0;
+		if (stay > 0)
+			strcat(strcat(kept, *kept ? ":" : ""), library);
+	}
+	if (stay >= 0)
+		code = set_joined("LD_PRELOAD", kept, path);
+	free(kept);
+	return code;
+}
+
+/* Put the auditor at @path before others, unless it is first. Returns an exit code, 0 for success. */
+static int audit(const char *path)
+{
+	const char *old = variable("LD_AUDIT");
+	size_t len = strlen(path);
+
+	if (!strncmp(old, path, len) && (!old[len] || old[len] == ':'))
+		return 0;
+	return set_joined("LD_AUDIT", path, old);
+}
+
+/*
+ * With an auditor the loader sets the size of the static TLS before it loads the program's libraries. Those that
+ * need some must then find it in the reserve for later ones, in which libjemalloc, for one, has no room. The
+ * reserve comes out of each thread's stack, which may be as small as 16 KiB.
+ */
+#define STATIC_TLS "glibc.rtld.optional_static_tls="
+
+static int reserve_tls(void)
+{
+	const char *old = variable("GLIBC_TUNABLES");
+
+	return strstr(old, STATIC_TLS) ? 0 : set_joined("GLIBC_TUNABLES", old, STATIC_TLS "4096");
+}
+
+/*
+ * Let the loader put our driver face into the program (LD_PRELOAD), and give it to who opens the driver by
+ * another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0 for success.
+ */
+static int preload_face(void)
+{
+	static const char *const files[] = {"libcuda.so.1", "cudaw-audit.so"};
+	char directory[PATH_MAX - 32], paths[2][PATH_MAX];
+	int code, err = faces_directory(directory, sizeof(directory));
+	const char *why;
+
+	if (err) {
+		complain("cannot find where cudaw is installed: %s", strerror(-err));
+		return EXIT_NO_FACE;
+	}
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(paths[i], sizeof(paths[i]), "%s/%s", directory, files[i]);
+		if (access(paths[i], R_OK) < 0) {
+			complain("%s: %s; the installation of cudaw is incomplete", paths[i],
+				 strerror(errno));
+			return EXIT_NO_FACE;
+		}
+	}
+	why = not_preloadable(directory);
+	if (why) {
+		complain("%s: %s", paths[0], why);
+		return EXIT_NO_FACE;
+	}
+	code = preload(paths[0]);
+	if (!code)
+		code = audit(paths[1]);
+	return code ? code : reserve_tls();
+}
+
+static void set_fresh_job(void)
+{
+	char id[RUNDIR_ID_SIZE];
+	uint64_t seed;
+
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = getpid();
+	rundir_make_id(seed, id);
+	setenv(settings[SETTING_JOB].name, id, 1);
+}
+
+/*
+ * Let the job write a trace to @file, whatever directory its processes run in. An old file is
+ * removed if there is a program @cmd to run: a process that finds the file takes it for that of
+ * another process of the job.
+ */
+static bool set_trace(const char *file, const char *cmd)
+{
+	char cwd[PATH_MAX] = "", path[PATH_MAX], directory[PATH_MAX], program[PATH_MAX];
+	struct stat st;
+
+	if (*file != '/' && !getcwd(cwd, sizeof(cwd))) {
+		complain("the current directory: %s", strerror(errno));
+		return false;
+	}
+	if (snprintf(path, sizeof(path), "%s%s%s", cwd, *cwd ? "/" : "", file) >= PATH_MAX) {
+		complain("%s: %s", file, strerror(ENAMETOOLONG));
+		return false;
+	}
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		complain("--trace '%s': expected a regular file", file);
+		return false;
+	}
+	if (access(dirname(strcpy(directory, path)), F_OK)) {
+		complain("--trace %s: %s: %s", file, directory, strerror(errno));
+		return false;
+	}
+	/* If this fails, the job reports it, and runs without a trace. */
+	if (run_find_program(cmd, program, sizeof(program)))
+		unlink(path);
+	setenv(settings[SETTING_TRACE].name, path, 1);
+	return true;
+}
+
+static void warn_of_setting(void *arg, const char *variable, const char *value, const char *why)
+{
+	(void)arg;
+	complain("warning: %s=%s: %s", variable, value, why);
+}
+
+/* False after a message. */
+static bool set_checked(enum setting_id id, const char *option, const char *value)
+{
+	char why[SETTING_WHY] = "it is empty";
+
+	if (!*value || !setting_check(&settings[id], value, why)) {
+		why[strcspn(why, ";")] = '\0'; /* what is used in place of a variable's value */
+		complain("%s '%s': %s", option, value, why);
+		return false;
+	}
+	setenv(settings[id].name, value, 1);
+	return true;
+}
+
+/*
+ * With @turns the job is to take turns, with @claims it has a class or a weight. A daemon that the user or the
+ * machine has chosen stays. Without one, the job runs as ever.
+ */
+static void join_others(bool turns, bool claims)
+{
+	const char *chosen = conf_file_daemon(), *reason;
+	char why[CUDAWD_WHY];
+
+	if (turns && (!chosen || !strcmp(chosen, "user"))) {
+		setenv(settings[SETTING_TURNS].name, "user", 1);
+		if (cudawd_launch(&reason))
+			complain("warning: cudawd cannot be started: %s; the job takes no turns",
+				 reason);
+	} else if (turns && cudawd_is_missing(why)) {
+		complain("warning: %s; until then the job takes no turns", why);
+	} else if (claims && !chosen) {
+		complain("warning: --class and --weight are for jobs that take turns; add --turns");
+	}
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"name", required_argument, NULL, 'n'},  {"trace", required_argument, NULL, 't'},
+		{"require", no_argument, NULL, 'r'},     {"turns", no_argument, NULL, 's'},
+		{"class", required_argument, NULL, 'c'}, {"weight", required_argument, NULL, 'w'},
+		{"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+	};
+	const char *trace = NULL, *name = NULL;
+	bool turns = false, claims = false, require = false;
+	int opt, err;
+
+	/* '+': the words after CMD belong to CMD. */
+	while ((opt = getopt_long(argc, argv, "+n:t:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'n':
+			if (!valid_name(optarg)) {
+				complain("--name '%s': expected 1 to %d letters, digits, '.', '_' "
+					 "or '-'",
+					 optarg, NAME_SIZE - 1);
+				return usage_error("run");
+			}
+			name = optarg;
+			setenv(settings[SETTING_NAME].name, name, 1);
+			break;
+		case 't':
+			trace = optarg;
+			break;
+		case 'r':
+			require = true;
+			break;
+		case 's':
+			turns = true;
+			break;
+		case 'c':
+			claims = true;
+			if (!set_checked(SETTING_TURNS_CLASS, "--class", optarg))
+				return usage_error("run");
+			break;
+		case 'w':
+			claims = true;
+			if (!set_checked(SETTING_TURNS_WEIGHT, "--weight", optarg))
+				return usage_error("run");
+			break;
+		case 'h':
+			fputs(help_run, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("run");
+		}
+	}
+	if (optind == argc) {
+		complain("expected a program to run");
+		return usage_error("run");
+	}
+	if (require && !run_can_be_paused(argv[optind]))
+		return EXIT_NO_FACE;
+	if (name)
+		run_warn_of_name(name);
+	join_others(turns, claims);
+	err = preload_face();
+	if (err)
+		return err;
+	if (trace && !set_trace(trace, argv[optind]))
+		return usage_error("run");
+	set_fresh_job();
+	if (!require)
+		run_warn_of_program(argv[optind]);
+	settings_check(warn_of_setting, NULL);
+	execvp(argv[optind], argv + optind);
+	err = errno;
+	complain("%s: %s", argv[optind], strerror(err));
+	return err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}

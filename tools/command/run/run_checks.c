@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/run/run_checks.h"
+
+#include "common/find/find.h"
+#include "tools/command/elf_file.h"
+#include "tools/job/jobs.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool run_find_program(const char *cmd, char *path, size_t size)
+{
+	const char *dir = getenv("PATH");
+
+	if (strchr(cmd, '/'))
+		return snprintf(path, size, "%s", cmd) < (int)size && is_program(path);
+	for (dir = dir ? dir : "/bin:/usr/bin";; dir++) {
+		int len = strcspn(dir, ":");
+
+		if (snprintf(path, size, "%.*s%s%s", len, dir, len ? "/" : "", cmd) < (int)size &&
+		    is_program(path))
+			return true;
+		dir += len;
+		if (!*dir)
+			return false;
+	}
+}
+
+/* Why the loader ignores LD_PRELOAD for the program in @fd; NULL: it does not. */
+static const char *why_not_loadable(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return NULL;
+	if (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
+	    ((st.st_mode & S_ISGID) && st.st_gid != getegid()))
+		return "is set-uid or set-gid";
+	if (geteuid() != 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0)
+		return "has file capabilities";
+	return elf_file_is_static(fd) ? "is a static program" : NULL;
+}
+
+/* The same of @cmd, with its @path; also NULL if it cannot be found or read, which execvp(3) reports. */
+static const char *why_without_cudaw(const char *cmd, char path[PATH_MAX])
+{
+	const char *why;
+	int fd;
+
+	if (!run_find_program(cmd, path, PATH_MAX))
+		return NULL;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	why = fd < 0 ? NULL : why_not_loadable(fd);
+	if (fd >= 0)
+		close(fd);
+	return why;
+}
+
+void run_warn_of_program(const char *cmd)
+{
+	char path[PATH_MAX];
+	const char *why = why_without_cudaw(cmd, path);
+
+	if (why)
+		complain("warning: %s %s, so it runs without cudaw and cannot be paused", path,
+			 why);
+}
+
+bool run_can_be_paused(const char *cmd)
+{
+	char path[PATH_MAX], why_no_driver[512];
+	const char *why = why_without_cudaw(cmd, path);
+	bool there;
+
+	if (why) {
+		complain("%s %s, so it would run without cudaw; not started (--require)", path,
+			 why);
+		return false;
+	}
+	why = run_check_directory(path, &there);
+	if (why) {
+		complain("runtime directory %s: %s; not started (--require)", path, why);
+		return false;
+	}
+	if (!find_real_driver(path, sizeof(path)))
+		return true;
+	find_explain(FIND_DRIVER, why_no_driver, sizeof(why_no_driver));
+	complain("driver: %s; not started (--require)", why_no_driver);
+	return false;
+}
+
+static bool is_named(const struct job *jobs, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i].described && !strcmp(jobs[i].status.name, name))
+			return true;
+	return false;
+}
+
+static bool is_taken(const char *name)
+{
+	struct job_list list;
+	struct job **jobs;
+
+	if (jobs_find(&list))
+		return false;
+	jobs = calloc(list.n + 1, sizeof(*jobs));
+	for (size_t i = 0; jobs && i < list.n; i++)
+		jobs[i] = &list.jobs[i];
+	if (jobs)
+		jobs_describe(jobs, list.n);
+	return is_named(list.jobs, list.n, name) || is_named(list.starting, list.nstarting, name);
+}
+
+/* What this process opens, allocates and says is not for the program. */
+static void answer_whether_taken(const char *name)
+{
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	dup2(null, STDERR_FILENO);
+	_exit(is_taken(name));
+}
+
+void run_warn_of_name(const char *name)
+{
+	const struct sigaction usual = {.sa_handler = SIG_DFL};
+	struct sigaction old;
+	int status = 0;
+	pid_t child;
+
+	/* The caller may ignore it, and the program inherits that. */
+	sigaction(SIGCHLD, &usual, &old);
+	child = fork();
+	if (!child)
+		answer_whether_taken(name);
+	if (child > 0 && waitpid(child, &status, 0) == child && status == W_EXITCODE(1, 0))
+		complain("warning: another job is called '%s': commands will need an ID, which "
+			 "'cudaw ps %s' shows",
+			 name, name);
+	sigaction(SIGCHLD, &old, NULL);
+}
+
+const char *run_check_directory(char path[PATH_MAX], bool *there)
+{
+	char parent[PATH_MAX];
+	const char *why;
+	int fd, err = rundir_path(geteuid(), path, PATH_MAX, &why);
+
+	fd = err ? err : rundir_open(path, geteuid(), &why);
+	*there = fd >= 0;
+	if (fd >= 0) {
+		close(fd);
+		return NULL;
+	}
+	strcpy(parent, path);
+	if (fd != -ENOENT)
+		return why;
+	return access(dirname(parent), W_OK | X_OK) ? "it cannot be made" : NULL;
+}

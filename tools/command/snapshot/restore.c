@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw restore: a job runs on from a snapshot, in new processes. */
+#include "tools/command/tools.h"
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "tools/command/snapshot/opened.h"
+#include "tools/command/output.h"
+#include "tools/command/snapshot/restoring.h"
+#include "tools/command/snapshot/verify.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char help_restore[] =
+	"Usage: cudaw restore [OPTION]... DIR\n"
+	"\n"
+	"Start the job of the snapshot DIR again, from where it was: with its process ids, files,\n"
+	"working directory and GPU memory. Before anything is started, this checks every byte of the\n"
+	"snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
+	"\n"
+	"  -g, --gpu OLD=NEW  put the contents of the GPU OLD, an index as 'cudaw inspect' shows it,\n"
+	"                     or a UUID, on the GPU NEW, an index or UUID of this machine; may be\n"
+	"                     repeated. Without it a job stays on its GPUs, or, on another machine,\n"
+	"                     takes the first ones of the same kind\n"
+	"      --no-verify    do not check the GPU memory before the start: the job checks it when\n"
+	"                     it reads it, and the new processes are killed if it is damaged\n"
+	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
+	"  -j, --json         the result as a JSON object\n"
+	"  -h, --help         this text\n"
+	"\n"
+	"CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
+	"\n"
+	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
+	"supported on this machine, or newer than this cudaw.\n";
+
+static void add_phase(json_t *phases, const char *name, double ms)
+{
+	json_array_append_new(phases, json_pack("{s:s, s:o}", "name", name, "ms", output_ms(ms)));
+}
+
+/* The phases in their order: ours, and those of the job's resume. */
+static void report_json(const struct restoring *r, const struct job_transfer *resume, double ms)
+{
+	json_t *object, *phases = json_array();
+
+	add_phase(phases, "check", r->check_ms);
+	if (!r->unverified)
+		add_phase(phases, "verify", r->verify_ms);
+	add_phase(phases, "criu", r->criu_ms);
+	add_phase(phases, "start", r->start_ms);
+	for (int i = 0; i < resume->nphases; i++)
+		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
+	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o}", "pid", r->snapshot.manifest.pid,
+			   "path", output_text(r->path), "paused", (int)r->paused, "bytes",
+			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", output_ms(ms),
+			   "phases", phases);
+	output_json(object);
+	json_decref(object);
+}
+
+static void report(const struct restoring *r, const struct job_transfer *resume)
+{
+	char took[FORMAT_SIZE], bytes[FORMAT_SIZE];
+	double ms = clock_ms() - r->began;
+
+	if (r->json)
+		report_json(r, resume, ms);
+	else
+		printf("%d %s: %s of GPU memory in %s\n", r->snapshot.manifest.pid,
+		       r->paused ? "is restored, paused" : "goes on",
+		       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
+		       format_duration(took, ms));
+}
+
+/* Check every byte of the GPU memory. The job checks it again while it reads it. */
+static int check_memory(struct restoring *r)
+{
+	struct snapshot_error error;
+	double begin = clock_ms();
+	int ret = verify_memory(&r->snapshot, r->path, &error);
+
+	r->verify_ms = clock_ms() - begin;
+	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
+}
+
+static int run(struct restoring *r, const char *path)
+{
+	struct job_transfer resume;
+	int ret;
+
+	r->began = clock_ms();
+	if (!realpath(path, r->path)) {
+		complain("%s: %s", path, strerror(errno));
+		return EXIT_FAILED;
+	}
+	ret = opened_open(r->path, &r->snapshot);
+	if (ret)
+		return ret;
+	ret = restoring_check(r);
+	r->check_ms = clock_ms() - r->began;
+	if (!ret && !r->unverified)
+		ret = check_memory(r);
+	if (!ret)
+		ret = restoring_run(r, &resume);
+	if (!ret)
+		report(r, &resume);
+	criu_files_free(&r->files);
+	snapshot_close(&r->snapshot);
+	return ret;
+}
+
+int cmd_restore(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"gpu", required_argument, NULL, 'g'}, {"no-verify", no_argument, NULL, 'n'},
+		{"paused", no_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
+	};
+	struct restoring r = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "g:jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 'g':
+			if (r.nchoices == GPU_MAX) {
+				complain("--gpu: expected at most %d", GPU_MAX);
+				return usage_error("restore");
+			}
+			r.choices[r.nchoices++] = optarg;
+			break;
+		case 'n':
+			r.unverified = true;
+			break;
+		case 'p':
+			r.paused = true;
+			break;
+		case 'j':
+			r.json = true;
+			break;
+		case 'h':
+			fputs(help_restore, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("restore");
+		}
+	}
+	if (!names_given(argc, argv, "directory", true))
+		return usage_error("restore");
+	return run(&r, argv[optind]);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/snapshot/restoring.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "common/clock.h"
+#include "common/protocol/protocol.h"
+#include "common/protocol/rundir.h"
+#include "tools/command/snapshot/opened.h"
+#include "tools/job/outcome.h"
+#include "tools/process/criu/tree.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_MS 10000 /* for a restored process to take its first request */
+#define RETRY_US  20000
+
+/* Whether the user @uid may make directories in @dir: it is the user's, or as /tmp. */
+static bool is_for(int dir, uid_t uid)
+{
+	struct stat st;
+
+	return !fstat(dir, &st) && (st.st_uid == uid || (st.st_uid == 0 && st.st_mode & S_ISVTX));
+}
+
+/* Give @name in the directory @parent, made just now, to @uid, who may have put a link there. */
+static bool give(int parent, const char *name, uid_t uid)
+{
+	int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	bool given;
+
+	if (dir < 0)
+		return false;
+	given = !fstat(dir, &st) && (st.st_uid != geteuid() || !fchown(dir, uid, -1));
+	close(dir);
+	return given;
+}
+
+/*
+ * Make a directory for the user @uid, who may have put links in the way of root. 0 or a negative errno. The
+ * path is absolute.
+ */
+static int make_directory(const char *path, uid_t uid)
+{
+	const char *name = strrchr(path, '/') + 1;
+	char parent[PATH_MAX];
+	int dir, error = 0;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	dir = open(dirname(parent), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	if (!is_for(dir, uid))
+		error = -EACCES;
+	else if (mkdirat(dir, name, 0700) || !give(dir, name, uid))
+		error = -errno;
+	close(dir);
+	return error;
+}
+
+/*
+ * Make the directories of sockets that the processes listen on. Python's data loaders have one of
+ * their own in /tmp, which they remove when they end.
+ */
+static int make_socket_directories(const struct restoring *r)
+{
+	for (size_t i = 0; i < r->files.n; i++) {
+		const struct criu_file *file = &r->files.list[i];
+		char path[PATH_MAX], *directory;
+		int error;
+
+		snprintf(path, sizeof(path), "%s", file->path);
+		directory = dirname(path);
+		if (!file->socket || !access(directory, F_OK))
+			continue;
+		error = make_directory(directory, file->uid);
+		if (error) {
+			complain("%s: %s", directory, strerror(-error));
+			return EXIT_FAILED;
+		}
+	}
+	return EXIT_DONE;
+}
+
+/* Make the directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
+static int make_runtime_dir(struct restoring *r)
+{
+	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	/* Root may restore another user's job. */
+	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
+	char *path = r->runtime_dir, usual[PATH_MAX];
+	const char *why;
+	struct stat st;
+	int dir;
+
+	/* The manifest names the job's user, and the directory's owner may have written it. */
+	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
+		complain("%s: it belongs to user %u, but its manifest names user %u", r->path,
+			 st.st_uid, uid);
+		return -EPERM;
+	}
+	r->uid = uid;
+	snapshot_manifest_bytes(process, "runtime_dir", path, PATH_MAX);
+	if (*path != '/') {
+		complain("%s: the job had no runtime directory", r->path);
+		return -EINVAL;
+	}
+	dir = rundir_open(path, uid, &why);
+	/*
+	 * For another user only the default directory is made: anybody may have written the
+	 * manifest.
+	 */
+	if (dir == -ENOENT && (uid == geteuid() || (!rundir_path(uid, usual, sizeof(usual), &why) &&
+						    !strcmp(path, usual)))) {
+		dir = rundir_create(path, geteuid(), &why);
+		if (dir >= 0 && fchown(dir, uid, -1)) {
+			why = strerror(errno);
+			close(dir);
+			dir = -EPERM;
+		}
+	}
+	if (dir < 0) {
+		complain("%s cannot be used: %s", path, why);
+		return dir;
+	}
+	close(dir);
+	return 0;
+}
+
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs if one has changed. */
+static void make_request(const struct restoring *r, char *text, size_t size)
+{
+	const struct snapshot_manifest *m = &r->snapshot.manifest;
+	size_t len = snprintf(text, size, "moved ");
+
+	for (size_t i = 0; i < m->ndevices && r->needs.moved && len < size; i++)
+		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
+				r->needs.probe.devices[r->needs.map[i]].uuid);
+	if (len < size)
+		snprintf(text + len, size - len, "%s", r->path);
+}
+
+static bool answers(struct job *job)
+{
+	for (double begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+		jobs_describe(&job, 1);
+		if (job->described)
+			return true;
+	}
+	complain("restore %d: the processes were started, but the job does not answer", job->pid);
+	return false;
+}
+
+/* The processes run: tell the job the path of its snapshot, and resume it. */
+static int go_on(struct restoring *r, const struct job_directory *directory,
+		 struct job_transfer *resume)
+{
+	pid_t pid = r->snapshot.manifest.pid;
+	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
+	char request[PROTOCOL_LINE];
+	double begin = clock_ms();
+	bool stays;
+	int ret;
+
+	make_request(r, request, sizeof(request));
+	ret = answers(&job) ? outcome_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	if (!ret)
+		criu_hold_signals(false);
+	r->start_ms = clock_ms() - begin;
+	/* The job still has the figures of an earlier resume. */
+	job.status.resume = (struct job_transfer){0};
+	if (!ret && !r->paused)
+		ret = outcome_ask(&job, "restore", "restoring", "resume");
+	stays = ret && !job.error && job.end == END_BUSY;
+	if (stays)
+		complain("%d stays paused", job.pid);
+	r->left = stays || (ret && !job.error && job.end == END_TURN);
+	*resume = job.status.resume;
+	/* It is the restore that failed, whatever the job says. */
+	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
+}
+
+/* Now, by the clock of struct process's start. */
+static uint64_t boot_ticks(void)
+{
+	uint64_t hz = sysconf(_SC_CLK_TCK);
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return ts.tv_sec * hz + ts.tv_nsec * hz / 1000000000;
+}
+
+/*
+ * Kill the new processes. Their PID comes from the manifest, which anybody may have written: only a
+ * process that was started after @since is one of them.
+ */
+static void end_processes(const struct restoring *r, const struct job_directory *directory,
+			  uint64_t since)
+{
+	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
+	struct process process;
+	struct tree tree;
+
+	if (process_find(job.own_pid, &process) && process.start >= since) {
+		tree_find(&tree, &process, 0);
+		tree_kill(&tree);
+	}
+	job_unlink(&job);
+	complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
+}
+
+int restoring_run(struct restoring *r, struct job_transfer *resume)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
+	uint32_t index = r->snapshot.manifest.index;
+	struct snapshot_error error;
+	struct job_directory directory;
+	uint64_t since = boot_ticks();
+	double begin = clock_ms();
+	int ret, images;
+
+	if (make_runtime_dir(r) || make_socket_directories(r))
+		return EXIT_FAILED;
+	directory = (struct job_directory){.path = r->runtime_dir, .owner = r->uid};
+	images = host_image_open(r->snapshot.dir, index, &error);
+	if (images < 0)
+		return opened_refuse(r->path, images, &error);
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", r->path, name);
+	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
+	criu_hold_signals(true);
+	ret = criu_restore(&r->criu, images, path) ? EXIT_DONE : EXIT_FAILED;
+	close(images);
+	if (ret) {
+		complain("%s: %s", r->path, r->criu.why);
+		return ret;
+	}
+	r->criu_ms = clock_ms() - begin;
+	ret = go_on(r, &directory, resume);
+	if (ret && !r->left)
+		end_processes(r, &directory, since);
+	return ret;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/snapshot/restoring.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "common/clock.h"
+#include "common/nvml.h"
+#include "common/system/proc.h"
+#include "tools/command/snapshot/opened.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PARENT_MS 3000 /* for a parent to wait(2) for a process that has ended */
+#define RETRY_US  20000
+
+/*
+ * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process
+ * has just ended, as by 'snapshot --stop', its parent may need a moment to wait(2) for it.
+ */
+static int check_id(const struct restoring *r, pid_t id)
+{
+	bool whole = id == r->snapshot.manifest.pid;
+	char path[64], name[64] = "another process", why[80] = "";
+	double begin = clock_ms();
+	pid_t parent;
+	char state;
+
+	while ((state = host_process(id, &parent)) == 'Z' && clock_ms() - begin < PARENT_MS)
+		usleep(RETRY_US);
+	if (kill(id, 0) < 0 && errno == ESRCH)
+		return EXIT_DONE;
+	snprintf(path, sizeof(path), "/proc/%d/comm", id);
+	host_read_line(path, name, sizeof(name));
+	if (state == 'Z')
+		snprintf(why, sizeof(why),
+			 "; it has ended, and its parent %d has not waited for it yet", parent);
+	else if (state == 'T')
+		snprintf(why, sizeof(why), "; it is stopped");
+	complain("%s: %s needs the id %d, which '%s' has now%s", r->path,
+		 whole ? "the job's process" : "a child or thread of the job", id, name, why);
+	return EXIT_FAILED;
+}
+
+static void *read_image(void *arg)
+{
+	struct restoring *r = arg;
+	size_t bytes;
+
+	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &r->refused,
+				    &bytes, &r->image_error);
+	return NULL;
+}
+
+/* The driver, the GPUs, and the process image, which is read while the driver answers. */
+static int check_gpus_and_image(struct restoring *r)
+{
+	int ret = needs_ask(&r->needs);
+	pthread_t reader;
+	bool reads;
+
+	if (ret)
+		return ret;
+	reads = !pthread_create(&reader, NULL, read_image, r);
+	ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+	if (!ret && !r->paused)
+		ret = needs_memory(&r->snapshot, &r->needs);
+	__atomic_store_n(&r->refused, ret != EXIT_DONE, __ATOMIC_RELAXED);
+	if (reads)
+		pthread_join(reader, NULL);
+	else if (!ret)
+		read_image(r);
+	if (!ret && r->image)
+		ret = opened_refuse(r->path, r->image, &r->image_error);
+	return ret;
+}
+
+/* The ids of all processes and threads: CRIU's image has a file for each, and for the job's. */
+static int check_ids(const struct restoring *r, int directory)
+{
+	DIR *dir = snapshot_dir_list(directory);
+	struct dirent *found;
+	int ret = EXIT_DONE;
+	bool whole = false;
+	pid_t id;
+
+	if (!dir) {
+		complain("%s: %s", r->path, strerror(errno));
+		return EXIT_FAILED;
+	}
+	while (!ret && (found = readdir(dir)))
+		if (sscanf(found->d_name, "core-%d.img", &id) == 1) {
+			whole |= id == r->snapshot.manifest.pid;
+			ret = check_id(r, id);
+		}
+	closedir(dir);
+	if (ret || whole)
+		return ret;
+	complain("%s: host-%u: expected the process %d, found others", r->path,
+		 r->snapshot.manifest.index, r->snapshot.manifest.pid);
+	return EXIT_FAILED;
+}
+
+static int check_opened(struct restoring *r)
+{
+	uint32_t index = r->snapshot.manifest.index;
+	struct snapshot_error error;
+	int ret, directory = host_image_open(r->snapshot.dir, index, &error);
+
+	if (directory < 0)
+		return opened_refuse(r->path, directory, &error);
+	ret = check_ids(r, directory);
+	if (ret) {
+		close(directory);
+		return ret;
+	}
+	ret = criu_files_read(directory, &r->files);
+	close(directory);
+	if (ret) {
+		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
+		return opened_refuse(r->path, ret, &error);
+	}
+	return needs_opened(&r->snapshot, &r->files);
+}
+
+/* Whether make_request() of restoring.c has room for the path. */
+static int check_path(const struct restoring *r)
+{
+	size_t pairs = r->needs.moved ? r->snapshot.manifest.ndevices : 0;
+	struct snapshot_error error;
+	int ret = snapshot_dir_check_path(r->path, pairs * 2 * NVML_UUID_SIZE, &error);
+
+	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
+}
+
+int restoring_check(struct restoring *r)
+{
+	int ret;
+
+	if (!r->snapshot.manifest.image) {
+		complain(
+			"%s: it has no process image, as it was made with --gpu-only or by a signal",
+			r->path);
+		return EXIT_FAILED;
+	}
+	if (!criu_find(&r->criu)) {
+		complain("%s", r->criu.why);
+		return EXIT_UNSUPPORTED;
+	}
+	ret = check_id(r, r->snapshot.manifest.pid);
+	if (!ret)
+		ret = needs_files(&r->snapshot);
+	if (!ret)
+		ret = check_gpus_and_image(r);
+	if (!ret)
+		ret = check_path(r);
+	return ret ? ret : check_opened(r);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw snapshot: a job's GPU memory and processes into a directory. */
+#include "tools/command/tools.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/manifest_read.h"
+#include "common/text.h"
+#include "tools/command/snapshot/opened.h"
+#include "tools/command/output.h"
+#include "tools/command/paused_by_driver.h"
+#include "tools/command/snapshot/taking.h"
+#include "tools/job/targets.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char help_snapshot[] =
+	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
+	"\n"
+	"Write a job to the directory DIR, from which 'cudaw restore' starts it again, here or on\n"
+	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
+	"and runs on afterwards, unless it was paused before, or somebody pauses it meanwhile. A\n"
+	"snapshot in DIR is replaced only when the new one is complete.\n"
+	"\n"
+	"  -s, --stop             end the job when the snapshot is safe\n"
+	"  -i, --incremental      do not write memory again that the snapshot in DIR holds\n"
+	"  -c, --compress CODEC   zstd, lz4 or none (none). Memory is compressed only as far as this\n"
+	"                         does not make the snapshot slower than the disk\n"
+	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
+	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
+	"  -j, --json             the result as a JSON object\n"
+	"  -h, --help             this text\n"
+	"\n"
+	"Only one process of the job may use the GPU; its children, as data loaders, are part of\n"
+	"the snapshot. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
+	"\n"
+	"Exit codes: 0 done; 1 failed, the job is unchanged; 2 wrong usage; 3 no such job;\n"
+	"4 not permitted; 5 timed out; 6 not supported, or CRIU is missing.\n";
+
+/* The absolute path of a directory that may not exist yet. 0 or a negative errno. */
+static int absolute(const char *path, char *result, struct snapshot_error *error)
+{
+	char parent[PATH_MAX], name[PATH_MAX], real[PATH_MAX];
+
+	if (!realpath(path, result)) {
+		if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
+			return snapshot_fail(error, -ENAMETOOLONG, "%s", strerror(ENAMETOOLONG));
+		strcpy(name, parent);
+		if (!realpath(dirname(parent), real))
+			return snapshot_fail(error, -errno, "%s", strerror(errno));
+		if (snprintf(result, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "",
+			     basename(name)) >= PATH_MAX)
+			return snapshot_fail(error, -ENAMETOOLONG, "%s", strerror(ENAMETOOLONG));
+	}
+	return snapshot_dir_check_path(result, 0, error);
+}
+
+/* The phases of the manifest, then CRIU's. */
+static json_t *phases_of(const struct taking *t, const struct snapshot_manifest *m)
+{
+	json_t *phases = json_deep_copy(json_object_get(m->root, "phases"));
+
+	if (!t->gpu_only)
+		json_array_append_new(phases, json_pack("{s:s, s:o}", "name", "criu", "ms",
+							output_ms(t->criu_ms)));
+	return phases;
+}
+
+/* The phases of the resume. Without one the job's figures are of an earlier resume. */
+static json_t *resume_of(const struct taking *t)
+{
+	const struct job_transfer *resumed = &t->job->status.resume;
+	json_t *phases = json_array();
+
+	for (int i = 0; !t->stop && resumed->known && i < resumed->nphases; i++)
+		json_array_append_new(phases,
+				      json_pack("{s:s, s:f}", "name", resumed->phases[i].name, "ms",
+						resumed->phases[i].ms));
+	return phases;
+}
+
+/* Without the lock, which others may have by now, as for a backup: the manifest came there in one step. */
+static int load_manifest(const struct taking *t, struct snapshot_manifest *m)
+{
+	struct snapshot_error error;
+	int dir = open(t->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int ret = dir < 0 ? snapshot_fail(&error, -errno, "%s", strerror(errno))
+			  : snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, m, &error);
+
+	if (dir >= 0)
+		close(dir);
+	return ret ? opened_refuse(t->path, ret, &error) : EXIT_DONE;
+}
+
+static int report(const struct taking *t)
+{
+	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[FORMAT_SIZE];
+	struct snapshot_manifest m;
+	int ret = load_manifest(t, &m);
+
+	if (ret)
+		return ret;
+	if (t->json) {
+		json_t *object = json_pack(
+			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:o, s:o}", "pid", t->job->pid, "path",
+			output_text(t->path), "stopped", (int)t->stop, "paused",
+			(int)t->stays_paused, "ms", output_ms(t->ms), "totals",
+			json_object_get(m.root, "totals"), "image", (json_int_t)t->image_bytes,
+			"phases", phases_of(t, &m), "resume", resume_of(t));
+
+		output_json(object);
+		json_decref(object);
+	} else {
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s of processes%s\n",
+		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
+		       format_bytes(written, m.totals.written),
+		       format_bytes(stored, m.totals.stored), format_bytes(image, t->image_bytes),
+		       t->stop           ? "; it is stopped"
+		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
+					 : "");
+	}
+	snapshot_manifest_free(&m);
+	return EXIT_DONE;
+}
+
+/* Whether this machine has what the snapshot needs; else a message. */
+static bool can_take(struct taking *t)
+{
+	if (t->job->directory->inside) {
+		complain("snapshot %d: its files are in another mount namespace, or it has another "
+			 "CUDAW_RUNTIME_DIR: %s; run the command as the job was run",
+			 t->job->pid, t->job->directory->path);
+		return false;
+	}
+	if (!t->gpu_only && !criu_find(&t->criu)) {
+		complain("%s; --gpu-only needs no CRIU", t->criu.why);
+		return false;
+	}
+	if (t->stop && !process_can_signal()) {
+		complain(
+			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
+			"processes need");
+		return false;
+	}
+	return true;
+}
+
+static int run(struct taking *t, const char *path)
+{
+	struct snapshot_error error;
+	struct tree tree;
+	int ret = absolute(path, t->path, &error);
+
+	if (ret)
+		return opened_refuse(path, ret, &error);
+	if (paused_by_driver_refuse("snapshot", t->target))
+		return EXIT_UNSUPPORTED;
+	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
+	if (t->job)
+		jobs_describe(&t->job, 1);
+	if (t->job && !can_take(t))
+		ret = EXIT_UNSUPPORTED;
+	if (t->job && !ret && !t->gpu_only && taking_check_processes(t, &tree, &error)) {
+		taking_fail(t, error.text);
+		ret = EXIT_UNSUPPORTED;
+	}
+	if (t->job && !ret)
+		ret = taking_check_directory(t);
+	if (t->job && !ret) {
+		/* The writer needs the room. A job with its memory there holds the lock. */
+		if (!t->job->error && !*t->job->status.snapshot)
+			taking_clean(t);
+		ret = taking_run(t);
+	}
+	if (!ret)
+		ret = report(t);
+	jobs_free(&t->list);
+	return ret;
+}
+
+int cmd_snapshot(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"stop", no_argument, NULL, 's'},           {"incremental", no_argument, NULL, 'i'},
+		{"compress", required_argument, NULL, 'c'}, {"gpu-only", no_argument, NULL, 'g'},
+		{"timeout", required_argument, NULL, 't'},  {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+	};
+	struct taking t = {.codec = SNAPSHOT_RAW};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "sic:t:jh", options, NULL)) != -1) {
+		switch (opt) {
+		case 's':
+			t.stop = true;
+			break;
+		case 'i':
+			t.incremental = true;
+			break;
+		case 'c':
+			if (!snapshot_codec_parse(optarg, &t.codec)) {
+				complain("--compress %s: expected zstd, lz4 or none", optarg);
+				return usage_error("snapshot");
+			}
+			break;
+		case 'g':
+			t.gpu_only = true;
+			break;
+		case 't':
+			if (!seconds_given("--timeout", optarg, &t.timeout_ms))
+				return usage_error("snapshot");
+			break;
+		case 'j':
+			t.json = true;
+			break;
+		case 'h':
+			fputs(help_snapshot, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("snapshot");
+		}
+	}
+	if (argc - optind != 2) {
+		complain("expected a job and a directory");
+		return usage_error("snapshot");
+	}
+	if (!names_given(argc, argv, "job or directory", false))
+		return usage_error("snapshot");
+	if (t.stop && t.gpu_only) {
+		complain("--stop with --gpu-only would end a job that cannot be restored");
+		return usage_error("snapshot");
+	}
+	t.target = argv[optind];
+	return run(&t, argv[optind + 1]);
+}

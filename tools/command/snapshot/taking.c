@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/snapshot/taking.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "checkpoint/snapshot/in_use.h"
+#include "checkpoint/snapshot/manifest_read.h"
+#include "common/clock.h"
+#include "common/system/proc.h"
+#include "common/protocol/protocol.h"
+#include "tools/job/outcome.h"
+#include "tools/process/program.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOCK_MS  5000 /* for other processes to finish reading the directory */
+#define RETRY_MS 20
+
+int taking_fail(const struct taking *t, const char *why)
+{
+	complain("snapshot %d: %s", t->job->pid, why);
+	return EXIT_FAILED;
+}
+
+/* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
+static int let_go(struct taking *t)
+{
+	char request[PATH_MAX + PROTOCOL_WORDS];
+	int ret;
+
+	t->job->status.resume = (struct job_transfer){0};
+	snprintf(request, sizeof(request), "done %s", t->path);
+	ret = outcome_ask(t->job, "snapshot", "resuming", request);
+	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
+	return ret;
+}
+
+void taking_clean(const struct taking *t)
+{
+	struct snapshot_manifest manifest = {0};
+	struct snapshot_error error;
+	int dir = access(t->path, F_OK) ? -ENOENT
+					: snapshot_dir_create(t->path, t->job->uid, 0, &error);
+
+	if (dir < 0)
+		return;
+	/* A manifest that we do not understand may name anything. */
+	if ((!snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, &manifest, &error) ||
+	     faccessat(dir, SNAPSHOT_MANIFEST, F_OK, 0)) &&
+	    !snapshot_dir_sync(dir, &error))
+		snapshot_dir_clean(dir, snapshot_manifest_names, &manifest);
+	snapshot_manifest_free(&manifest);
+	snapshot_dir_close(dir);
+}
+
+/*
+ * The snapshot failed while the directory holds the job's memory. A job that ran gets it back and
+ * runs on; a job that was paused stays paused, with its memory in the directory alone; a job that
+ * has ended needs none.
+ */
+static void give_up(struct taking *t)
+{
+	if (taking_has_ended(t->job)) {
+		taking_clean(t);
+		return;
+	}
+	if (let_go(t))
+		return;
+	if (t->stays_paused)
+		jobs_describe(&t->job, 1);
+	/* The job may have begun to resume, and hold its memory again. */
+	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
+		taking_clean(t);
+	else
+		complain("%d stays paused; %s holds its memory until it is resumed", t->job->pid,
+			 t->path);
+}
+
+/* With --stop: no process has run since the image was made. 0 or a negative errno. */
+static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	if (!t->stop || tree_stayed_stopped(tree))
+		return 0;
+	return snapshot_fail(error, -EBUSY,
+			     "it was continued meanwhile (SIGCONT or 'cudaw resume') and runs on");
+}
+
+/*
+ * Make the image complete, and commit the snapshot, in the directory open as @dir. 0 or a negative
+ * errno.
+ */
+static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
+		struct snapshot_error *error)
+{
+	int ret = t->stop && !tree_await_stop(tree)
+			  ? 0
+			  : host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
+
+	if (!ret)
+		ret = check_stopped(t, tree, error);
+	if (!ret)
+		ret = snapshot_dir_commit(dir, error);
+	if (!ret)
+		ret = snapshot_dir_sync(dir, error);
+	/* Once more, as a sync may take long. */
+	return ret ? ret : check_stopped(t, tree, error);
+}
+
+/* CRIU, into the directory that host_image_make() has made in @dir. 0 or a negative errno. */
+static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
+{
+	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
+	int images = host_image_open(dir, index, error), ret = 0;
+
+	if (images < 0)
+		return images;
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", t->path, name);
+	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
+		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
+	/* CRIU's exit status alone does not prove that there is an image of the job. */
+	snprintf(core, sizeof(core), "core-%d.img", t->job->pid);
+	if (!ret && faccessat(images, core, F_OK, 0))
+		ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
+	close(images);
+	return ret;
+}
+
+/* Kill the job, which is safe in the snapshot of the directory @dir. */
+static void end_job(const struct taking *t, int dir, const struct tree *tree)
+{
+	tree_kill(tree);
+	snapshot_in_use_clear(dir, t->job->own_pid);
+	job_unlink(t->job);
+}
+
+/*
+ * After CRIU, which goes by the PID: whether the processes of @tree, found now, are those that the
+ * image is to have, and the job's still runs the program @before, whose memory the directory has.
+ * 0 or a negative errno.
+ */
+static int check_unchanged(const struct taking *t, const struct program *before,
+			   const struct tree *tree, struct snapshot_error *error)
+{
+	struct program now;
+	int ret = program_find(t->job->pid, &now);
+
+	/* If the job still runs, the PID was the job's all the time. */
+	if (!process_is_there(&t->job->process))
+		return snapshot_fail(error, -ESRCH, "it has ended");
+	if (ret)
+		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				     strerror(-ret));
+	if (!program_is_same(before, &now))
+		return snapshot_fail(error, -EBUSY,
+				     "it has started another program meanwhile (execve), and its "
+				     "GPU memory is lost");
+	return taking_check_tree(tree, error);
+}
+
+/* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
+static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
+		     struct snapshot_error *error)
+{
+	double begin = clock_ms();
+	struct program program;
+	struct tree tree;
+	int ret;
+
+	if (m->pid != t->job->own_pid || !m->image)
+		return snapshot_fail(error, -EBUSY, "another snapshot was written there meanwhile");
+	ret = program_find(t->job->pid, &program);
+	if (ret)
+		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				     strerror(-ret));
+	/*
+	 * A job whose memory is in the directory cannot resume while the directory is locked; it may
+	 * have resumed before. Its answer also shows that this was its program.
+	 */
+	jobs_describe(&t->job, 1);
+	if (t->job->error)
+		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
+	if (strcmp(t->job->status.snapshot, t->path) != 0)
+		return snapshot_fail(error, -EBUSY, "it was resumed meanwhile");
+	ret = host_image_make(dir, m->index, error);
+	if (!ret)
+		ret = taking_check_processes(t, &tree, error);
+	if (ret)
+		return ret;
+	ret = dump(t, dir, m->index, error);
+	t->criu_ms = clock_ms() - begin;
+	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	if (!ret)
+		ret = check_unchanged(t, &program, &tree, error);
+	if (!ret)
+		ret = seal(t, dir, m, &tree, error);
+	/* CRIU may have failed after it stopped the processes. */
+	if (t->stop && ret)
+		tree_signal(&tree, SIGCONT);
+	if (t->stop && !ret)
+		end_job(t, dir, &tree);
+	if (!ret)
+		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+	return ret;
+}
+
+/*
+ * Open and lock the directory. A process that reads it between the job's writing and ours gets a
+ * moment to finish.
+ */
+static int lock_directory(const struct taking *t, struct snapshot_error *error)
+{
+	int left = LOCK_MS, dir;
+
+	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->own_pid, error)) ==
+		       -EWOULDBLOCK &&
+	       left > 0) {
+		usleep(RETRY_MS * 1000);
+		left -= RETRY_MS;
+	}
+	return dir;
+}
+
+static int finish(struct taking *t)
+{
+	struct snapshot_manifest manifest;
+	struct snapshot_error error;
+	int dir = lock_directory(t, &error), ret = dir;
+
+	if (dir >= 0)
+		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
+	if (!ret) {
+		ret = add_image(t, dir, &manifest, &error);
+		snapshot_manifest_free(&manifest);
+	}
+	if (dir >= 0)
+		snapshot_dir_close(dir);
+	if (!ret)
+		return EXIT_DONE;
+	/* If the job has ended, the other errors are only consequences. */
+	jobs_describe(&t->job, 1);
+	return taking_fail(t, taking_has_ended(t->job) ? "it has ended" : error.text);
+}
+
+int taking_run(struct taking *t)
+{
+	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
+	double begin = clock_ms();
+	int ret;
+
+	if (t->timeout_ms)
+		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
+	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
+		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
+		 snapshot_codec_name(t->codec), t->path);
+	ret = outcome_ask(t->job, "snapshot", "writing", request);
+	if (ret) {
+		/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
+		if (taking_has_ended(t->job))
+			taking_clean(t);
+		else if (!t->job->error && t->job->end != END_BUSY && t->job->end != END_INVALID)
+			let_go(t);
+		return ret;
+	}
+	if (!t->gpu_only) {
+		/* Only the directory holds the job's memory: a Ctrl-C must not leave the job so. */
+		criu_hold_signals(true);
+		ret = finish(t);
+		if (ret) {
+			give_up(t);
+			return ret;
+		}
+	}
+	/*
+	 * The snapshot is complete. If this command is ended now, the job runs on by itself; if the
+	 * job has ended, let_go() says so.
+	 */
+	if (!t->stop) {
+		criu_hold_signals(false);
+		ret = let_go(t);
+	}
+	t->ms = clock_ms() - begin;
+	return ret;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TAKING_H
+#define CUDAW_TAKING_H
+/*
+ * One run of 'cudaw snapshot', after its options: snapshot.c reads them and prints the result,
+ * taking_checks.c finds before the pause why it cannot succeed, taking.c does it.
+ *
+ * The job writes its GPU memory to the directory and stays paused. Then CRIU writes the processes
+ * beside it, under the directory's lock, and the manifest is committed. Until then the directory
+ * may be the only place that has the job's memory, so every failure either resumes the job or
+ * leaves the directory as it is.
+ */
+#include "checkpoint/snapshot/codec.h"
+#include "checkpoint/snapshot/io.h"
+#include "tools/job/jobs.h"
+#include "tools/process/criu/criu.h"
+#include "tools/process/criu/tree.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct taking {
+	const char *target;
+	char path[PATH_MAX];
+	bool stop, incremental, gpu_only, json;
+	enum snapshot_codec codec;
+	long timeout_ms;
+
+	struct job_list list;
+	struct job *job;
+	bool stays_paused;
+	struct criu criu;
+	double criu_ms, ms; /* CRIU, and all from the request on */
+	size_t image_bytes;
+};
+
+/* Print that the snapshot failed, and @why. Returns EXIT_FAILED. */
+int taking_fail(const struct taking *t, const char *why);
+
+/*
+ * Whether CRIU can take the job's processes: all in our PID namespace, of one user, one of them on
+ * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
+ * negative errno, with @error.
+ */
+int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error);
+
+/* The part of it that only needs @tree: of one user, and all found. 0 or a negative errno. */
+int taking_check_tree(const struct tree *tree, struct snapshot_error *error);
+
+/*
+ * Whether another job has its memory in the directory. Nobody holds the directory's lock between a
+ * job's writing and CRIU, nor for a job that is stopped. The writer refuses the directory as well;
+ * this names the other job before anything is asked of it. Returns an exit code; a directory that
+ * cannot be read is left to the writer to refuse.
+ */
+int taking_check_directory(struct taking *t);
+
+/*
+ * Remove the files of an attempt that failed or was killed. A directory that a running process
+ * has its memory in stays as it is; this process may be the job itself, before it has said so.
+ */
+void taking_clean(const struct taking *t);
+
+/* Pause, write, and let go on. Returns an exit code after a message. */
+int taking_run(struct taking *t);
+
+/* Whether @job has ended, by its last answer: then it holds nothing in the directory any more. */
+bool taking_has_ended(const struct job *job);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/command/snapshot/taking.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/manifest_read.h"
+#include "common/system/proc.h"
+#include "tools/job/targets.h"
+#include "tools/process/criu/outside.h"
+#include "tools/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define END_MS 3000 /* for an unresponsive job to exit */
+
+bool taking_has_ended(const struct job *job)
+{
+	/* Only the socket tells whether a job that is not visible here has ended. */
+	if (!job->seen)
+		return job_is_gone(job);
+	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
+}
+
+/*
+ * Refuse if another process of the job uses the GPU: the two may wait for each other. 0 or a
+ * negative errno.
+ */
+static int check_alone(const struct taking *t, struct snapshot_error *error)
+{
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	targets_id(t->job, id);
+	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
+		if (job == t->job)
+			continue;
+		/*
+		 * Ask once: the job may be paused by now, and a process that does not answer takes
+		 * a second.
+		 */
+		if (!job->described && !job->error)
+			jobs_describe(&job, 1);
+		targets_id(job, other);
+		if (job->directory->owner == t->job->directory->owner && !job_is_gone(job) && *id &&
+		    !strcmp(id, other))
+			return snapshot_fail(
+				error, -ENOTSUP,
+				"process %d of the same job, %s, uses the GPU as well; a "
+				"snapshot can hold only one process that does",
+				job->pid, id);
+	}
+	return 0;
+}
+
+int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
+{
+	if (tree->foreign)
+		return snapshot_fail(error, -ENOTSUP,
+				     "its process %d runs as another user, as under sudo",
+				     tree->foreign);
+	if (tree->cut)
+		return snapshot_fail(error, -ENOTSUP, "it has more than %d processes", TREE_MAX);
+	return 0;
+}
+
+int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	char why[sizeof(error->text)], name[32];
+	int directory;
+	bool uses;
+
+	if (!t->job->seen || !host_same_ids(t->job->pid))
+		return snapshot_fail(error, -ENOTSUP,
+				     "it is in another PID namespace (a container), where it is "
+				     "process %d: run 'cudaw snapshot' there",
+				     t->job->own_pid);
+	tree_find(tree, &t->job->process, t->job->directory->owner);
+	if (taking_check_tree(tree, error))
+		return -ENOTSUP;
+	for (size_t i = 1; i < tree->n; i++) {
+		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
+		directory = job_open_directory(t->job);
+		uses = directory >= 0 && !faccessat(directory, name, F_OK, 0);
+		if (directory >= 0)
+			close(directory);
+		if (uses)
+			return snapshot_fail(
+				error, -ENOTSUP,
+				"its child %d uses the GPU as well; a snapshot can hold "
+				"only one process that does",
+				tree->pids[i]);
+	}
+	if (check_alone(t, error))
+		return -ENOTSUP;
+	return outside_none(tree, why, sizeof(why)) ? 0 : snapshot_fail(error, -ENOTSUP, "%s", why);
+}
+
+/*
+ * Whether the memory of another job may be in the snapshot of @manifest in the directory @dir.
+ */
+static bool has_another(struct taking *t, int dir, const char *manifest)
+{
+	struct snapshot_manifest m = {0};
+	struct snapshot_error ignored;
+	bool has = false;
+
+	if (!snapshot_manifest_load(dir, manifest, &m, &ignored))
+		for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
+			if (job->own_pid != m.pid || job == t->job)
+				continue;
+			jobs_describe(&job, 1);
+			has = job->error ? !job_is_gone(job) && !taking_has_ended(job)
+					 : !strcmp(job->status.snapshot, t->path);
+			if (has)
+				complain(
+					"%s: %d may have its memory in it; 'cudaw resume %d' first",
+					t->path, job->pid, job->pid);
+			break;
+		}
+	snapshot_manifest_free(&m);
+	return has;
+}
+
+int taking_check_directory(struct taking *t)
+{
+	struct snapshot_error ignored;
+	int dir = snapshot_dir_open(t->path, &ignored);
+	bool has;
+
+	if (dir < 0)
+		return EXIT_DONE;
+	has = has_another(t, dir, SNAPSHOT_MANIFEST_NEW) || has_another(t, dir, SNAPSHOT_MANIFEST);
+	snapshot_dir_close(dir);
+	return has ? EXIT_FAILED : EXIT_DONE;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw verify: whether a snapshot is intact. */
+#include "tools/command/snapshot/verify.h"
+#include "tools/command/tools.h"
+#include "tools/command/snapshot/opened.h"
+#include "tools/command/output.h"
+
+#include "common/text.h"
+#include "checkpoint/snapshot/host_image.h"
+#include "checkpoint/snapshot/read.h"
+#include "tools/job/jobs.h"
+#include "tools/report/progress.h"
+#include "common/clock.h"
+
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#define TICK_MS 100
+
+const char help_verify[] =
+	"Usage: cudaw verify [--json] DIR...\n"
+	"\n"
+	"Read snapshots completely and compare all bytes with their checksums. Changes nothing and\n"
+	"needs no GPU.\n"
+	"\n"
+	"  -j, --json  the result for each directory, as a JSON array\n"
+	"  -h, --help  this text\n"
+	"\n"
+	"Exit codes: 0 intact; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
+	"this cudaw. Of several failures, the first decides.\n";
+
+/* A thread that reads, so that the main thread can show the progress. */
+struct reading {
+	struct snapshot_read what;
+	struct snapshot_error *error;
+	size_t done;
+	int result;
+};
+
+static void *reading_main(void *arg)
+{
+	struct reading *reading = arg;
+
+	reading->result = snapshot_read(&reading->what, reading->error);
+	return NULL;
+}
+
+/* Join @thread; an error if it has not ended within @ms. */
+static int join_for(pthread_t thread, int ms)
+{
+	struct timespec until;
+
+	/* CLOCK_REALTIME, as TSan does not know pthread_clockjoin_np(). */
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += ms * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_timedjoin_np(thread, NULL, &until);
+}
+
+int verify_memory(const struct snapshot *s, const char *path, struct snapshot_error *error)
+{
+	struct reading reading = {.what = {.dir = s->dir, .index = &s->index}, .error = error};
+	pthread_t thread;
+
+	reading.what.done = &reading.done;
+	progress_begin("verifying");
+	if (pthread_create(&thread, NULL, reading_main, &reading)) {
+		reading_main(&reading);
+	} else {
+		while (join_for(thread, TICK_MS))
+			progress_bytes(path, __atomic_load_n(&reading.done, __ATOMIC_RELAXED),
+				       s->manifest.totals.bytes);
+	}
+	progress_end();
+	return reading.result;
+}
+
+/* What verify() found. */
+struct verified {
+	int code;     /* the exit code for this directory alone */
+	size_t bytes; /* that were read, of memory and of the process image */
+	double ms;
+};
+
+static struct verified verify(const char *path)
+{
+	struct verified found = {0};
+	struct snapshot_error error;
+	size_t image = 0;
+	struct snapshot s;
+	double begin = clock_ms();
+	int bad;
+
+	found.code = opened_open(path, &s);
+	if (found.code)
+		return found;
+	bad = verify_memory(&s, path, &error);
+	if (!bad && s.manifest.image)
+		bad = host_image_check(s.dir, s.manifest.index, NULL, &image, &error);
+	if (bad)
+		found.code = opened_refuse(path, bad, &error);
+	found.bytes = snapshot_memory_bytes(&s) + image;
+	found.ms = clock_ms() - begin;
+	snapshot_close(&s);
+	return found;
+}
+
+static void print_text(const char *path, const struct verified *found)
+{
+	char bytes[FORMAT_SIZE], took[FORMAT_SIZE], rate[FORMAT_SIZE];
+
+	if (!found->code)
+		printf("%s is intact: %s read in %s, %s\n", path, format_bytes(bytes, found->bytes),
+		       format_duration(took, found->ms),
+		       format_rate(rate, found->bytes, found->ms));
+}
+
+static json_t *verified_json(const char *path, const struct verified *found)
+{
+	return json_pack("{s:o, s:b, s:i, s:I, s:o, s:f}", "path", output_text(path), "intact",
+			 !found->code, "code", found->code, "bytes", (json_int_t)found->bytes, "ms",
+			 output_ms(found->ms), "gbps", rate_gbps(found->bytes, found->ms));
+}
+
+static int verify_all(char **paths, int n, bool json)
+{
+	json_t *rows = json_array();
+	int ret = EXIT_DONE;
+
+	for (int i = 0; i < n; i++) {
+		struct verified found = verify(paths[i]);
+
+		if (!ret)
+			ret = found.code;
+		if (!json)
+			print_text(paths[i], &found);
+		json_array_append_new(rows, verified_json(paths[i], &found));
+	}
+	if (json)
+		output_json(rows);
+	json_decref(rows);
+	return ret;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+	bool json = false;
+	int code = json_option(argc, argv, "verify", help_verify, &json);
+
+	if (code >= 0)
+		return code;
+	if (!names_given(argc, argv, "directory", false))
+		return usage_error("verify");
+	return verify_all(argv + optind, argc - optind, json);
+}

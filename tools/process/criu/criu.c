@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/criu/criu.h"
+
+#include "checkpoint/snapshot/dir.h"
+#include "common/text.h"
+#include "common/system/proc.h"
+#include "common/settings.h"
+#include "tools/report/progress.h"
+#include "tools/report/report.h"
+#include "tools/process/faces.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define LOG        "criu.log"
+#define OUTPUT     "criu.out" /* its messages before it has a log */
+#define SAYS       "CRIU: "   /* before its own messages */
+#define ARGS_MAX   32
+#define MIN_MAJOR  4
+#define MIN_MINOR  1
+#define WORK       "cudaw-criu-XXXXXX"
+#define GRACE_MS   1000 /* for CRIU to end by itself after the process of its image has ended */
+#define CONNECTED  "External socket is used" /* as by a 'cudaw ps', which ends a moment later */
+#define RETRIES    50
+#define RETRY_US   100000 /* for the job to answer a requester, as a 'cudaw pause' */
+#define GHOST_SIZE "1G"   /* of deleted files that are still open: the image holds them */
+
+/* The program in PATH; false: it is not there. */
+static bool find_in_path(const char *name, char *path, size_t size)
+{
+	const char *p = getenv("PATH");
+
+	for (; p && *p; p += strcspn(p, ":"), p += *p == ':') {
+		int len = strcspn(p, ":");
+
+		if (len && snprintf(path, size, "%.*s/%s", len, p, name) < (int)size &&
+		    !access(path, X_OK))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether CRIU has the permissions that it needs: the capabilities of this process, or those of its
+ * file. In a container even root may lack them.
+ */
+static bool is_permitted(const struct criu *criu)
+{
+	uint64_t capabilities = 0, enough = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE;
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[128];
+
+	while (file && fgets(line, sizeof(line), file))
+		sscanf(line, "CapEff: %" SCNx64, &capabilities);
+	if (file)
+		fclose(file);
+	return capabilities & enough || getxattr(criu->path, "security.capability", NULL, 0) > 0;
+}
+
+/* Its version is known; false with why if the version or the permissions do not suffice. */
+static bool is_suitable(struct criu *criu)
+{
+	if (criu->major < MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor < MIN_MINOR)) {
+		snprintf(criu->why, sizeof(criu->why),
+			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
+			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
+		return false;
+	}
+	if (is_permitted(criu))
+		return true;
+	snprintf(criu->why, sizeof(criu->why),
+		 "%.300s is not permitted to make process images: run the command as root",
+		 criu->path);
+	return false;
+}
+
+/* Ask its version; it stays 0.0 if CRIU prints none. 0, or the errno of running it. */
+static int ask_version(struct criu *criu)
+{
+	char *argv[] = {"criu", "--version", NULL}, line[128];
+	posix_spawn_file_actions_t actions;
+	int fds[2], err;
+	FILE *out;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return errno;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+	err = posix_spawn(&pid, criu->path, &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(fds[1]);
+	out = fdopen(fds[0], "r");
+	if (!err && out && fgets(line, sizeof(line), out))
+		sscanf(line, "Version: %d.%d", &criu->major, &criu->minor);
+	if (out)
+		fclose(out);
+	if (!err)
+		waitpid(pid, NULL, 0);
+	return err;
+}
+
+bool criu_find(struct criu *criu)
+{
+	const char *given = setting_text(SETTING_CRIU);
+	int err;
+
+	*criu = (struct criu){0};
+	if (given) {
+		snprintf(criu->path, sizeof(criu->path), "%s", given);
+	} else if (!find_in_path("criu", criu->path, sizeof(criu->path))) {
+		snprintf(criu->why, sizeof(criu->why),
+			 "there is no 'criu' in PATH: the process image needs CRIU %d.%d or later "
+			 "(CUDAW_CRIU sets its path)",
+			 MIN_MAJOR, MIN_MINOR);
+		return false;
+	}
+	err = ask_version(criu);
+	if (!err && criu->major)
+		return is_suitable(criu);
+	if (err)
+		snprintf(criu->why, sizeof(criu->why), "%.300s cannot be run: %s", criu->path,
+			 strerror(err));
+	else
+		snprintf(criu->why, sizeof(criu->why), "%.300s --version prints no version",
+			 criu->path);
+	return false;
+}
+
+/* The first line of its output, if it wrote no log. */
+static void read_output(const struct criu *criu, char *said, size_t size)
+{
+	char path[sizeof(criu->work) + sizeof(OUTPUT)], line[256];
+
+	snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
+	if (!host_read_line(path, line, sizeof(line)))
+		format_copy(said, size, line);
+	else
+		snprintf(said, size, "it failed without a message");
+}
+
+/* The first error in its log that is fatal. */
+static void read_log(const struct criu *criu, char *said, size_t size)
+{
+	char path[sizeof(criu->work) + sizeof(LOG)], line[512];
+	FILE *log;
+
+	snprintf(path, sizeof(path), "%s/" LOG, criu->work);
+	log = fopen(path, "re");
+	if (log)
+		snprintf(said, size, "see %s", path);
+	else
+		read_output(criu, said, size);
+	while (log && fgets(line, sizeof(line), log)) {
+		/* "(00.030019) Error (criu/page-pipe.c:203): what is wrong" */
+		char *error = strstr(line, "Error (");
+		char *text = error ? strstr(error, "): ") : NULL;
+
+		if (!text || strstr(text, "RLIMIT_NOFILE"))
+			continue;
+		text[strcspn(text, "\n")] = '\0';
+		format_copy(said, size - sizeof(path) - 8, text + 3);
+		snprintf(said + strlen(said), sizeof(path) + 8, " (see %s)", path);
+		break;
+	}
+	if (log)
+		fclose(log);
+}
+
+/*
+ * Root must not accept a directory of images of another user, because processes are made from it.
+ * CRIU gets it as an open descriptor, because its parent directory may belong to the job's owner.
+ * False with why.
+ */
+static bool are_ours(struct criu *criu, int images, const char *name)
+{
+	struct stat st;
+
+	if (fstat(images, &st))
+		snprintf(criu->why, sizeof(criu->why), "%.300s: %s", name, strerror(errno));
+	else if (st.st_uid != geteuid())
+		snprintf(criu->why, sizeof(criu->why),
+			 "%.300s: it belongs to user %u; expected user %u", name, st.st_uid,
+			 geteuid());
+	else
+		return true;
+	return false;
+}
+
+static void remove_work(const struct criu *criu)
+{
+	static const char *const files[] = {LOG, OUTPUT, "stats-dump", "stats-restore"};
+	char path[sizeof(criu->work) + 32];
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", criu->work, files[i]);
+		unlink(path);
+	}
+	rmdir(criu->work);
+}
+
+/*
+ * Wait until CRIU, the process @pid, has ended, and show how long it has worked in @path. If @job
+ * (0: none) is killed while CRIU traces it, CRIU may wait for ever: then its process group is
+ * killed. No pidfd reports such a job, as nobody has waited for its threads.
+ */
+static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
+{
+	struct pollfd end = {.fd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1,
+			     .events = POLLIN};
+	int grace = GRACE_MS;
+
+	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0) {
+		progress_time(path);
+		if (!job || !host_await_end(job, 0))
+			continue;
+		grace -= PROGRESS_MS;
+		if (grace <= 0)
+			kill(-pid, SIGKILL);
+	}
+	if (end.fd >= 0)
+		close(end.fd);
+	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* Run it with the common arguments and @args; for an image of @job, or 0. */
+static bool run(struct criu *criu, const char *verb, int images, const char *shown, pid_t job,
+		const char *const *args)
+{
+	char faces[PATH_MAX], directory[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
+	const char *tmp = getenv("TMPDIR");
+	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", directory,
+				      "--work-dir",  NULL,          "--log-file",   LOG,
+				      "--shell-job", "--file-locks"};
+	size_t n = 10;
+	int status = -1, output;
+	pid_t pid;
+
+	if (!are_ours(criu, images, strrchr(shown, '/') + 1))
+		return false;
+	if (snprintf(criu->work, sizeof(criu->work), "%s/" WORK, tmp && *tmp ? tmp : "/tmp") >=
+		    (int)sizeof(criu->work) ||
+	    !mkdtemp(criu->work)) {
+		snprintf(criu->why, sizeof(criu->why), "cannot make the directory %s: %s",
+			 criu->work, strerror(errno));
+		return false;
+	}
+	snprintf(directory, sizeof(directory), "/proc/%d/fd/%d", getpid(), images);
+	argv[5] = criu->work;
+	/* A directory without plugins. */
+	if (!faces_directory(faces, sizeof(faces)) && !access(faces, F_OK)) {
+		argv[n++] = "--libdir";
+		argv[n++] = faces;
+	}
+	if (geteuid() != 0)
+		argv[n++] = "--unprivileged";
+	while (*args)
+		argv[n++] = *args++;
+	pid = fork();
+	if (pid == 0) {
+		/* Restored processes may use our terminal, which belongs to our group. */
+		if (job)
+			setpgid(0, 0);
+		signal(SIGPIPE, SIG_DFL);
+		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
+		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		dup2(output, STDOUT_FILENO);
+		dup2(output, STDERR_FILENO);
+		execv(criu->path, (char *const *)argv);
+		_exit(127);
+	}
+	wait_for(pid, job, shown, &status);
+	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
+		remove_work(criu);
+		return true;
+	}
+	strcpy(criu->why, SAYS);
+	read_log(criu, criu->why + strlen(SAYS), sizeof(criu->why) - strlen(SAYS));
+	return false;
+}
+
+bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop)
+{
+	char number[16];
+	const char *const args[] = {"--tree",
+				    number,
+				    "--ghost-limit",
+				    GHOST_SIZE,
+				    stop ? "--leave-stopped" : "--leave-running",
+				    NULL};
+	int left = RETRIES;
+	bool done;
+
+	snprintf(number, sizeof(number), "%d", pid);
+	progress_begin("CRIU writes");
+	while (!(done = run(criu, "dump", images, path, pid, args)) && left-- &&
+	       strstr(criu->why, CONNECTED)) {
+		remove_work(criu);
+		snapshot_dir_empty(images);
+		usleep(RETRY_US);
+	}
+	progress_end();
+	return done;
+}
+
+void criu_hold_signals(bool hold)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGQUIT);
+	/* A closed stdout or stderr must not end the command half way, nor later. */
+	signal(SIGPIPE, SIG_IGN);
+	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+bool criu_restore(struct criu *criu, int images, const char *path)
+{
+	const char *const args[] = {"--restore-detached", NULL};
+	bool done;
+
+	progress_begin("CRIU reads");
+	done = run(criu, "restore", images, path, 0, args);
+	progress_end();
+	return done;
+}

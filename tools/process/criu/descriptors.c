@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/criu/descriptors.h"
+
+#include "common/text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool classify(const char *target, struct descriptor *opened)
+{
+	unsigned long inode = 0;
+
+	if (sscanf(target, "pipe:[%lu]", &inode) == 1)
+		opened->kind = DESCRIPTOR_PIPE;
+	else if (sscanf(target, "socket:[%lu]", &inode) == 1)
+		opened->kind = DESCRIPTOR_SOCKET;
+	else if (!strncmp(target, "/dev/nvidia", strlen("/dev/nvidia")))
+		opened->kind = DESCRIPTOR_GPU;
+	else if (!strcmp(target, "anon_inode:[timerfd]"))
+		opened->kind = DESCRIPTOR_TIMER;
+	opened->inode = inode;
+	format_copy(opened->target, sizeof(opened->target), target);
+	return opened->kind != DESCRIPTOR_OTHER;
+}
+
+static void add(struct descriptors *list, const struct descriptor *opened)
+{
+	if (list->n == list->room) {
+		size_t room = list->room ? 2 * list->room : 64;
+		struct descriptor *all = realloc(list->all, room * sizeof(*all));
+
+		list->short_of_memory |= !all;
+		if (!all)
+			return;
+		list->all = all;
+		list->room = room;
+	}
+	list->all[list->n++] = *opened;
+}
+
+void descriptors_add_process(struct descriptors *list, pid_t pid)
+{
+	char path[64], target[PATH_MAX];
+	struct dirent *entry;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	fds = opendir(path);
+	while (fds && (entry = readdir(fds))) {
+		struct descriptor opened = {.pid = pid, .fd = atoi(entry->d_name)};
+		ssize_t len = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
+		struct stat st;
+
+		if (len < 0 || fstatat(dirfd(fds), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		target[len] = '\0';
+		opened.reads = st.st_mode & S_IRUSR;
+		opened.writes = st.st_mode & S_IWUSR;
+		if (classify(target, &opened))
+			add(list, &opened);
+	}
+	if (fds)
+		closedir(fds);
+}
+
+void descriptors_add_others(struct descriptors *list, const struct tree *tree)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+
+	while (proc && (entry = readdir(proc))) {
+		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
+
+		if (pid && pid != getpid() && !tree_has(tree, pid))
+			descriptors_add_process(list, pid);
+	}
+	if (proc)
+		closedir(proc);
+}
+
+const struct descriptor *descriptors_find(const struct descriptors *list, enum descriptor_kind kind,
+					  ino_t inode, bool reads, bool writes)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct descriptor *o = &list->all[i];
+
+		if (o->kind == kind && o->inode == inode && (!reads || o->reads) &&
+		    (!writes || o->writes))
+			return o;
+	}
+	return NULL;
+}

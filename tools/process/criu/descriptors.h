@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_DESCRIPTORS_H
+#define CUDAW_DESCRIPTORS_H
+/*
+ * The pipes, sockets, GPUs and timers that processes have open, by the links in /proc/PID/fd. A process
+ * that /proc does not show adds nothing.
+ */
+#include "tools/process/criu/tree.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+enum descriptor_kind {
+	DESCRIPTOR_OTHER,
+	DESCRIPTOR_PIPE,
+	DESCRIPTOR_SOCKET,
+	DESCRIPTOR_GPU,
+	DESCRIPTOR_TIMER, /* timerfd_create(2) */
+};
+
+struct descriptor {
+	pid_t pid;
+	int fd;
+	bool reads, writes;
+	ino_t inode; /* of a pipe or socket, else 0 */
+	enum descriptor_kind kind;
+	char target[64]; /* path of a GPU */
+};
+
+/* Zeroed before the first use; the caller frees @all. */
+struct descriptors {
+	struct descriptor *all;
+	size_t n, room;
+	bool short_of_memory; /* some are missing */
+};
+
+/* Add those of the process @pid. */
+void descriptors_add_process(struct descriptors *list, pid_t pid);
+
+/* Add those of all processes that can be seen, except this one and those in @tree. */
+void descriptors_add_others(struct descriptors *list, const struct tree *tree);
+
+/* The first descriptor of @inode that is open for what @reads and @writes ask; NULL: none. */
+const struct descriptor *descriptors_find(const struct descriptors *list, enum descriptor_kind kind,
+					  ino_t inode, bool reads, bool writes);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/criu/tree.h"
+
+#include "common/protocol/rundir.h"
+#include "common/system/proc.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 3000
+#define LOOK_MS     10
+#define PATH_SIZE   320
+
+bool tree_has(const struct tree *tree, pid_t pid)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (tree->pids[i] == pid)
+			return true;
+	return false;
+}
+
+static void add(struct tree *tree, pid_t pid, uint64_t start)
+{
+	struct process process;
+
+	tree->pids[tree->n] = pid;
+	tree->starts[tree->n++] = start;
+	if (process_find(pid, &process) && !process_is_of(&process, tree->owner))
+		tree->foreign = pid;
+}
+
+/*
+ * Add the children of the processes in @tree. True if there may be more: some were added, and all
+ * had room.
+ */
+static bool add_children(struct tree *tree)
+{
+	DIR *proc = opendir("/proc");
+	size_t before = tree->n;
+	struct rundir_process process;
+	struct dirent *entry;
+
+	while (proc && (entry = readdir(proc)) && !tree->cut) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid <= 0 || tree_has(tree, pid) || !rundir_process(pid, &process) ||
+		    !tree_has(tree, process.parent))
+			continue;
+		tree->cut = tree->n == TREE_MAX;
+		if (!tree->cut)
+			add(tree, pid, process.start);
+	}
+	if (proc)
+		closedir(proc);
+	return tree->n > before && !tree->cut;
+}
+
+void tree_find(struct tree *tree, const struct process *root, uid_t owner)
+{
+	tree->n = 0;
+	tree->cut = false;
+	tree->owner = owner;
+	tree->foreign = 0;
+	add(tree, root->pid, root->start);
+	while (process_is_there(root) && add_children(tree))
+		;
+}
+
+bool tree_is_below(pid_t pid, pid_t ancestor)
+{
+	struct rundir_process process;
+
+	/* PIDs that are taken again meanwhile could make a circle. */
+	for (int depth = 0; depth < TREE_MAX && rundir_process(pid, &process); depth++) {
+		pid = process.parent;
+		if (pid == ancestor)
+			return true;
+	}
+	return false;
+}
+
+void tree_signal(const struct tree *tree, int signal)
+{
+	for (size_t i = tree->n; i-- > 0;) {
+		struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
+
+		process_signal(&process, tree->owner, signal);
+	}
+}
+
+/* How often a thread has run; -1 if it is not stopped, 0 if it has ended. */
+static int64_t thread_runs(pid_t pid, const char *thread)
+{
+	char path[PATH_SIZE], line[256], state = 'X';
+	int64_t runs = 0, n;
+	FILE *status;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, thread);
+	status = fopen(path, "re");
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "voluntary_ctxt_switches: %" SCNd64, &n) == 1 ||
+		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNd64, &n) == 1)
+			runs += n;
+		else
+			sscanf(line, "State: %c", &state);
+	if (status)
+		fclose(status);
+	if (state == 'X' || state == 'Z')
+		return 0;
+	return state == 'T' ? runs : -1;
+}
+
+/* The same for all threads of a process. */
+static int64_t process_runs(pid_t pid)
+{
+	int64_t runs = 0, n = 0;
+	char path[PATH_SIZE];
+	struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	while (threads && n >= 0 && (entry = readdir(threads))) {
+		n = atoi(entry->d_name) > 0 ? thread_runs(pid, entry->d_name) : 0;
+		runs += n;
+	}
+	if (threads)
+		closedir(threads);
+	return n < 0 ? -1 : runs;
+}
+
+bool tree_await_stop(struct tree *tree)
+{
+	int left = PATIENCE_MS;
+
+	for (size_t i = 0; i < tree->n; i++)
+		for (; (tree->runs[i] = process_runs(tree->pids[i])) < 0; left -= LOOK_MS) {
+			if (left <= 0)
+				return false;
+			usleep(LOOK_MS * 1000);
+		}
+	return true;
+}
+
+bool tree_stayed_stopped(const struct tree *tree)
+{
+	for (size_t i = 0; i < tree->n; i++) {
+		int64_t runs = process_runs(tree->pids[i]);
+
+		if (tree->runs[i] < 0 || (runs && runs != tree->runs[i]))
+			return false;
+	}
+	return true;
+}
+
+/* The process still has its PID: it runs, or its parent has not called wait(2). */
+static bool has_its_number(const struct tree *tree, size_t i)
+{
+	struct rundir_process process;
+
+	return rundir_process(tree->pids[i], &process) && process.start == tree->starts[i];
+}
+
+void tree_kill(const struct tree *tree)
+{
+	int left = PATIENCE_MS;
+
+	tree_signal(tree, SIGKILL);
+	host_await_end(tree->pids[0], PATIENCE_MS);
+	for (size_t i = 1; i < tree->n; i++)
+		for (; left > 0 && has_its_number(tree, i); left -= LOOK_MS)
+			usleep(LOOK_MS * 1000);
+}
