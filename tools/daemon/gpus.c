@@ -17,6 +17,8 @@
 
 static struct daemon_gpu gpus[TURNS_GPUS];
 static size_t last_other[TURNS_GPUS]; /* of the sample before */
+static bool is_owed;   /* a sample, to a member that joined while one was under way */
+static bool is_second; /* the one under way, or the last one, was owed */
 
 /* What was seen in a second: the least that was used on the GPU, and that others had; the most of members. */
 static struct second {
@@ -96,12 +98,18 @@ static void give_up(struct daemon_gpu *gpu)
 	gpu->known = true;
 }
 
+static bool is_under_way(void)
+{
+	for (int i = 0; i < ngpus; i++)
+		if (gpus[i].asked)
+			return true;
+	return false;
+}
+
 void gpus_sample(double age_ms, double now)
 {
-	bool under_way = false;
+	bool under_way = is_under_way();
 
-	for (int i = 0; i < ngpus; i++)
-		under_way |= gpus[i].asked;
 	for (int i = 0; i < ngpus; i++) {
 		struct daemon_gpu *gpu = &gpus[i];
 		bool again = gpu->asked_ms > 0;
@@ -113,6 +121,23 @@ void gpus_sample(double age_ms, double now)
 		if (sampler_ask(gpu->uuid))
 			give_up(gpu);
 	}
+}
+
+void gpus_sample_anew(double now)
+{
+	is_owed = is_under_way();
+	gpus_sample(0, now);
+}
+
+/* One sample for those that have come while another was under way, and no third one: decisions wait for it. */
+static void sample_owed(double now)
+{
+	if (is_under_way())
+		return;
+	is_second = is_owed && !is_second;
+	is_owed = false;
+	if (is_second)
+		gpus_sample(0, now);
 }
 
 static void note_second(int i, double now, size_t used, size_t other, size_t mapped)
@@ -230,8 +255,10 @@ void gpus_take(double now)
 		if (i >= 0)
 			take_sample(i, &sample, now);
 	}
-	if (!got)
+	if (!got) {
+		sample_owed(now);
 		return;
+	}
 	pr_warn("the process that asks NVML has ended");
 	for (int i = 0; i < ngpus; i++)
 		give_up(&gpus[i]);

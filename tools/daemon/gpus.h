@@ -74,6 +74,13 @@ void gpus_leave(int gpu, size_t mapped, size_t all, double now);
  */
 void gpus_sample(double age_ms, double now);
 
+/*
+ * The same at any age, for a member that has joined: of a sample that was under way it is not known whether it has what
+ * the member has, so that another one follows, which gpus_are_settled() waits for as well. As members may join all the
+ * time, none follows one that itself has followed.
+ */
+void gpus_sample_anew(double now);
+
 /* False: the last sample of @gpu is old, and a new one may say else. */
 bool gpus_is_fresh(int gpu, double now);
 

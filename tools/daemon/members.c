@@ -290,7 +290,7 @@ static void join(struct member *m, double now)
 				     now);
 	m->waits_alone = m->state != STATE_RUNNING;
 	tell_paused(m, now);
-	gpus_sample(FRESH_MS, now);
+	gpus_sample_anew(now);
 	/* A sample comes before the next decision. */
 	for (int gpu = 0; gpu < TURNS_GPUS && connections_are_of_everybody(); gpu++)
 		set_shown(m, gpu, 0, now);

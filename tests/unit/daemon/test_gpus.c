@@ -30,9 +30,12 @@ bool rules_has_turns(const char *uuid)
 	return shared;
 }
 
+static int asked; /* how often NVML was */
+
 int sampler_ask(const char *uuid)
 {
 	(void)uuid;
+	asked++;
 	return 0;
 }
 
@@ -238,6 +241,31 @@ START_TEST(members_are_told_of_a_sample_first)
 }
 END_TEST
 
+/* NVML may have looked before it had its memory. */
+START_TEST(one_that_joins_while_nvml_is_asked)
+{
+	begin(0);
+	now = 60000;
+	gpus_sample(0, now);
+	ck_assert_int_eq(asked, 1);
+	gpus_sample_anew(now);
+	ck_assert_int_eq(asked, 1);
+	pass(250, 500, 100);
+	ck_assert_int_eq(asked, 2);
+	ck_assert(!gpus_are_settled(now));
+	/* As often as it joins: then decisions go on. */
+	gpus_sample_anew(now);
+	pass(250, 500, 100);
+	ck_assert_int_eq(asked, 2);
+	ck_assert(gpus_are_settled(now));
+	gpus_sample_anew(now);
+	ck_assert_int_eq(asked, 3);
+	gpus_sample_anew(now);
+	pass(250, 500, 100);
+	ck_assert_int_eq(asked, 4);
+}
+END_TEST
+
 START_TEST(where_nobody_takes_turns)
 {
 	const struct daemon_gpu *gpu = begin(0);
@@ -273,6 +301,7 @@ int main(void)
 	tcase_add_test(cases, what_others_had_while_members_took_turns);
 	tcase_add_test(cases, an_old_sample_is_not_fresh);
 	tcase_add_test(cases, members_are_told_of_a_sample_first);
+	tcase_add_test(cases, one_that_joins_while_nvml_is_asked);
 	tcase_add_test(cases, where_nobody_takes_turns);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
