@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/settings.h"
+#include "common/ascii.h"
 #include "common/system/signal_name.h"
 #include "common/size.h"
 
@@ -88,6 +89,17 @@ static int parse_weight(const char *value)
 	return weight;
 }
 
+/* Seconds; 0: never. */
+static bool parse_time(const char *value, unsigned long *seconds)
+{
+	char *end;
+
+	*seconds = strtoul(value, &end, 10);
+	if (!strcmp(value, "never"))
+		return true;
+	return ascii_is_digit(*value) && !*end && *seconds && *seconds <= SETTING_TIME_MAX;
+}
+
 static bool is_socket(const char *value)
 {
 	return !strcmp(value, "off") || !strcmp(value, "user") || !strcmp(value, "node") ||
@@ -97,6 +109,7 @@ static bool is_socket(const char *value)
 bool setting_check(const struct setting *setting, const char *value, char *why)
 {
 	const char *expected = NULL;
+	unsigned long seconds;
 	size_t size;
 
 	if (setting->kind == A_WORD || setting->kind == A_LIST)
@@ -107,6 +120,8 @@ bool setting_check(const struct setting *setting, const char *value, char *why)
 		expected = "off, user, node or an absolute path";
 	if (setting->kind == A_WEIGHT && !parse_weight(value))
 		expected = "a whole number from 1 to 100";
+	if (setting->kind == A_TIME && !parse_time(value, &seconds))
+		expected = "a whole number of seconds from 1 to 1000000, or never";
 	if (setting->kind == A_SIGNAL && signal_parse(value) < 0)
 		expected = "a signal's name, a number or none";
 	if (expected)
@@ -171,6 +186,13 @@ int setting_weight(enum setting_id id)
 	const char *value = setting_text(id);
 
 	return parse_weight(value && is_usable(id, value) ? value : settings[id].preset);
+}
+
+bool setting_time(enum setting_id id, unsigned long *seconds)
+{
+	const char *value = setting_text(id);
+
+	return value && is_usable(id, value) && parse_time(value, seconds);
 }
 
 bool setting_is_given(enum setting_id id)

@@ -29,6 +29,7 @@ enum setting_kind {
 	A_NEW_FILE,       /* is made in a directory that exists */
 	A_SOCKET,         /* of a daemon: off, user, node or an absolute path */
 	A_WEIGHT,         /* a whole number from 1 to SETTING_WEIGHT_MAX */
+	A_TIME,           /* whole seconds from 1 to SETTING_TIME_MAX, or never */
 	A_TEXT,           /* its reader checks it */
 };
 
@@ -119,6 +120,11 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(TURNS_WEIGHT, "CUDAW_TURNS_WEIGHT", A_WEIGHT, NO_WORDS, "1", "1 is used", READ_BY_JOBS,             \
 	  "With CUDAW_TURNS: a whole number from 1 to 100. Among jobs of a class one of weight 2 "            \
 	  "gets the GPU for twice as long as one of weight 1.")                                               \
+	X(TURNS_CONTEXT_AFTER, "CUDAW_TURNS_CONTEXT_AFTER", A_TIME, NO_WORDS,                                 \
+	  "as cudawd is set, else never", "the default is used", READ_BY_JOBS,                                \
+	  "With CUDAW_TURNS: a number of seconds. The job gives its CUDA context, too, once another job "     \
+	  "that can only run without it has waited for so long, or this job is out for so long. From then "   \
+	  "on it runs beside no other job (docs/turns.md). never: it keeps its context.")                     \
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,                  \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                                 \
 	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",                \
@@ -149,6 +155,7 @@ enum setting_id { SETTINGS_MAP(SETTING_ID) SETTINGS };
 #define SETTING_WHY   512
 
 #define SETTING_WEIGHT_MAX 100
+#define SETTING_TIME_MAX   1000000
 
 struct setting {
 	const char *name;
@@ -186,6 +193,9 @@ const char *setting_socket(enum setting_id id);
 /* The number of an A_WEIGHT. */
 int setting_weight(enum setting_id id);
 
+/* The seconds of an A_TIME, 0 for never. False: the setting gives none. */
+bool setting_time(enum setting_id id, unsigned long *seconds);
+
 /* The number of an A_SIGNAL; 0: no signal. */
 int setting_signal(enum setting_id id);
 
@@ -193,8 +203,8 @@ int setting_signal(enum setting_id id);
 bool setting_is_given(enum setting_id id);
 
 /*
- * Whether @value is one of @setting's words, or a list of them, a size, a socket, a weight or a signal, as its kind
- * says; other kinds take any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
+ * Whether @value is one of @setting's words, or a list of them, a size, a socket, a weight, a time or a signal, as its
+ * kind says; other kinds take any. If not, @why, of SETTING_WHY bytes, says what was expected and what is used instead.
  */
 bool setting_check(const struct setting *setting, const char *value, char *why);
 

@@ -206,6 +206,13 @@ void answers_yielded(const struct engine_result *result)
 			say_last(c, "yield", result);
 }
 
+void answers_context(const char *what, const char *why)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			server_say(c, "context %s%s%s", what, *why ? " " : "", why);
+}
+
 void answers_filled(void)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))

@@ -52,6 +52,9 @@ void answers_moved(const char *what, size_t bytes);
 /* Tell it how long the phases of the yield that has ended took. */
 void answers_yielded(const struct engine_result *result);
 
+/* Tell it of the context (protocol.h): out, restored, or stays; @why: that, or "". */
+void answers_context(const char *what, const char *why);
+
 /* Tell it that the end that follows is that of a fill. */
 void answers_filled(void);
 

@@ -119,7 +119,8 @@ static void take_yield(struct client *c, const struct request *r)
 							.release = RELEASE_MEMORY,
 							.hold = r->hold,
 							.alone = !r->hold,
-							.bytes = r->bytes}};
+							.bytes = r->bytes,
+							.context = r->context}};
 
 	if (!has_lease(c) && find_lease()) {
 		server_answer(c, END_BUSY, "another client has the lease");

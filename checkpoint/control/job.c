@@ -24,11 +24,13 @@ static char reason[528];             /* a result's message with "resume: " befor
 static double failed_ms;             /* clock_ms(), if that is of a failure; else 0 */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
-static bool bound;      /* the last yield could not stop the process alone */
-static bool rested;     /* the last probe found the job with nothing to do */
-static size_t moved;    /* bytes that its lease was told of, by the operation under way */
-static double retry_ms; /* clock_ms() */
-static bool starved;    /* the last operation had no thread, which has been said */
+static bool bound;        /* the last yield could not stop the process alone */
+static bool context_out;  /* the lease was told so, and not yet that it is back */
+static bool gave_context; /* a yield has taken it */
+static bool rested;       /* the last probe found the job with nothing to do */
+static size_t moved;      /* bytes that its lease was told of, by the operation under way */
+static double retry_ms;   /* clock_ms() */
+static bool starved;      /* the last operation had no thread, which has been said */
 
 /* clock_ms(): the end of the user's resume, if the job waits for its turn then; INFINITY: none. */
 static double expires_ms;
@@ -289,6 +291,22 @@ static bool is_failure(enum operation op, enum end_code code)
 	return (is_change(op) || op == OP_RELEASE) && code != END_OK;
 }
 
+/* Whether the context went with a yield, or has come back since, whatever becomes of the memory. */
+static void tell_context(enum operation op, const struct engine_result *result)
+{
+	/* The driver may have locked the process, and failed then. */
+	bool out = engine_is_released() && !*result->note;
+
+	if (op == OP_YIELD && state.yield.context && result->code == END_OK) {
+		gave_context |= out;
+		context_out = out;
+		answers_context(out ? "out" : "stays", out ? "" : result->note);
+	} else if (context_out && !engine_is_released()) {
+		context_out = false;
+		answers_context("restored", "");
+	}
+}
+
 void job_end_operation(void)
 {
 	const struct engine_result *result = operation_result(), *written = operation_written();
@@ -312,6 +330,7 @@ void job_end_operation(void)
 		answers_moved("mapped", operation_mapped());
 	if (op == OP_YIELD && result->code == END_OK)
 		answers_yielded(result);
+	tell_context(op, result);
 	if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && result->code == END_UNSUPPORTED);
@@ -344,6 +363,11 @@ bool job_refused_yield(void)
 
 	bound = false;
 	return refused;
+}
+
+bool job_gave_context(void)
+{
+	return gave_context;
 }
 
 bool job_came_to_rest(void)

@@ -54,6 +54,9 @@ bool job_came_to_rest(void);
 /* True once after a yield that could not stop the process alone. */
 bool job_refused_yield(void);
 
+/* True if a yield has once taken the context: a restored one may fail beside others (docs/limits.md). */
+bool job_gave_context(void);
+
 /* Tell clients how far the operation is. */
 void job_send_news(void);
 

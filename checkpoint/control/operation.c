@@ -196,6 +196,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	else if (op == OP_YIELD)
 		e->release = RELEASE_MEMORY;
 	e->bytes = options->bytes;
+	e->context = options->context;
 	e->room = options->bytes;
 	e->progress = (struct engine_progress){
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};

@@ -110,11 +110,12 @@ static bool take_room(struct request *r)
 {
 	r->hold = !strcmp(r->line.word[0], "hold");
 	r->bytes = r->line.number[0];
-	return r->hold || !*r->line.word[0];
+	return r->hold || r->context || !*r->line.word[0];
 }
 
 static bool take_yield(struct request *r)
 {
+	r->context = !strcmp(r->line.word[0], "context");
 	return take_room(r) && take_ms(r, 1, CONTROL_PAUSE_TIMEOUT_MS);
 }
 
@@ -166,7 +167,7 @@ static const char *expected_for(int id)
 		return "moved [GPU-OLD=GPU-NEW]... /DIR";
 	case REQUEST_YIELD:
 	case REQUEST_ROOM:
-		return "yield BYTES [MS] [hold], or room BYTES [hold] by the same client";
+		return "yield BYTES [MS] [hold|context], or room BYTES [hold] by the same client";
 	default:
 		return "status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], "
 		       "regain [MS], trim, snapshot ... /DIR or done /DIR";

@@ -30,6 +30,7 @@ struct request {
 	struct snapshot_plan plan; /* of a snapshot */
 	const char *path;          /* of done and moved; in the line */
 	size_t bytes;              /* of yield and room */
+	bool context;              /* of yield: the contexts go, too */
 	CUcheckpointGpuPair pairs[GPU_MAX];
 	size_t npairs;
 	struct hold_order order; /* of step and reach */

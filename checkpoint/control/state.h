@@ -126,6 +126,7 @@ struct operation_options {
 	bool writes;      /* OP_PAUSE and OP_SNAPSHOT write a snapshot */
 	bool awaits_lock; /* OP_RESUME and OP_FILL: of the snapshot that has the memory */
 	size_t bytes;     /* OP_YIELD takes at least so many, OP_FILL has room for so many */
+	bool context;     /* OP_YIELD takes all memory, and then the contexts */
 };
 
 struct control_event {

@@ -81,9 +81,11 @@ static void describe(char *text, size_t size)
 				 turn_unfit());
 			return;
 		}
-		snprintf(text, size, "waits for its turn on the GPU%s%s%s%s%s",
-			 wait.bytes ? ", and for " : "", wait.bytes ? bytes : "",
-			 *behind ? ", which " : "", behind, *behind ? " has" : "");
+		snprintf(text, size, "waits for its turn on the GPU%s%s%s%s%s%s",
+			 wait.bytes ? ", and for " : "",
+			 wait.bytes && engine_is_released() ? "its context and " : "",
+			 wait.bytes ? bytes : "", *behind ? ", which " : "", behind,
+			 *behind ? " has" : "");
 		return;
 	case ALLOCATION:
 		snprintf(text, size, "an allocation of %s waits for GPU memory%s%s%s", bytes,

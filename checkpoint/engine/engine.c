@@ -39,6 +39,24 @@ static void went_out(void)
 			 __ATOMIC_RELAXED);
 }
 
+/* All memory of a yield is out: the driver takes the contexts, too. They stay if it cannot, or if it is not safe. */
+static void release_contexts(struct engine_op *op)
+{
+	struct engine_result why = {.code = END_OK};
+
+	if (!op->context || engine_is_released() || !engine_is_out() || engine_is_cancelled(op) ||
+	    engine_meet_released(op))
+		return;
+	op->release = RELEASE_ALL;
+	if (!release_is_measured(&engine.saved.contexts))
+		engine_fail(&why, END_UNSUPPORTED, "NVML does not say how much memory it takes");
+	else if (!engine_check_carried(op, &why) && !engine_check_room(&why))
+		engine_release_all(op, &why);
+	op->release = RELEASE_MEMORY;
+	snprintf(op->result.note, sizeof(op->result.note), "%.255s", why.message);
+	went_out();
+}
+
 static int pause_all(struct engine_op *op, double start)
 {
 	const struct saved *saved = &engine.saved;
@@ -101,6 +119,7 @@ void engine_yield(struct engine_op *op)
 	op->mapped = 0;
 	/* The driver's checkpoint may hold the context: then no driver call can be made. */
 	if (engine_is_out()) {
+		release_contexts(op);
 		engine_succeed(op, start, 0);
 		return;
 	}
@@ -114,6 +133,8 @@ void engine_yield(struct engine_op *op)
 	left = saved_mapped_bytes(&engine.saved);
 	engine_has_moved(op, op->mapped - left, true);
 	op->mapped = left;
+	if (!ret)
+		release_contexts(op);
 	if (!ret)
 		engine_succeed(op, start, op->progress.moved);
 }

@@ -114,6 +114,7 @@ struct engine_op {
 	bool awaits_lock; /* of a resume or a fill: others get a moment to leave its snapshot */
 	enum release_choice release; /* what a pause gives back */
 	size_t bytes;                /* of a yield */
+	bool context;                /* of a yield of all memory: the contexts are to go as well */
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */
 	size_t mapped; /* the engine's: bytes that a pause found, and a yield has left, on the GPU */
 	size_t told;   /* the engine's: progress.moved when it told last */
@@ -158,6 +159,10 @@ void engine_resume(struct engine_op *op);
  * unmapped as soon as it is copied, while others are being copied; always the same ones go first.
  * If it fails before anything is unmapped, a job that ran runs on. Else the job keeps what is on the
  * GPU, and stays at rest; nothing is lost. With progress.hold all memory goes, whatever op->bytes is.
+ *
+ * With op->context, and if then no memory is left, the driver's checkpoint takes the contexts as well. If it
+ * does not, which is no failure of the yield, the result's note says why: also if NVML does not say how much they
+ * take, as the room for them could not be kept then.
  */
 void engine_yield(struct engine_op *op);
 

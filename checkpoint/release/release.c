@@ -137,6 +137,16 @@ static int unmapped_bytes(CUdevice dev, size_t *bytes)
 	return 0;
 }
 
+bool release_is_measured(const struct context_list *list)
+{
+	size_t bytes;
+
+	for (size_t i = 0; i < list->count; i++)
+		if (unmapped_bytes(list->items[i].dev, &bytes))
+			return false;
+	return true;
+}
+
 size_t release_host_bytes(const struct context_list *list)
 {
 	bool known = true;

@@ -35,6 +35,9 @@ bool release_wanted(const struct cuda_driver *drv, enum release_choice choice);
  */
 size_t release_host_bytes(const struct context_list *list);
 
+/* True if NVML says how much that is, on each GPU of the contexts in @list. */
+bool release_is_measured(const struct context_list *list);
+
 /*
  * Lock and checkpoint this process, whose contexts are in @list. No thread may be inside the
  * driver. 0, or the driver's error: then the process is unchanged, or release_is_locked(), and

@@ -117,9 +117,10 @@
  *
  * For a program that lets jobs take turns on a GPU:
  *
- *	yield BYTES [TIMEOUT_MS] [hold]	take at least BYTES more of the memory that cudaw carries off the
+ *	yield BYTES [TIMEOUT_MS] [hold|context]	take at least BYTES more of the memory that cudaw carries off the
  *				GPUs, or all that is there. A running job first comes to rest,
- *				within TIMEOUT_MS
+ *				within TIMEOUT_MS. "context": if no memory is left then, the context
+ *				goes, too
  *	room BYTES [hold]	so much of it may be on the GPUs, in all; a later line says more
  *
  * The first yield of a client takes the lease of the job, which then does not run until all of its
@@ -132,8 +133,13 @@
  *
  *	mapped BYTES		all that is mapped now
  *
- * and yield_us, yield_bytes and yield_phase, as of a pause, and "end ok", or "end CODE ..." if less was
- * freed and more is there. A job of which nothing was
+ * and yield_us, yield_bytes and yield_phase, as of a pause. If the context was to go,
+ *
+ *	context out		it is released, and comes back with the memory
+ *	context stays WHY	it is not: the driver or the job cannot do it
+ *	context restored	later, in the operation in which it comes back, whatever becomes of the memory
+ *
+ * The last line is "end ok", or "end CODE ..." if less was freed and more is there. A job of which nothing was
  * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory
  * back, and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back,
  * it sends "ready" and "end ok", runs, and has its lease again. If it cannot take memory back, for
@@ -165,6 +171,9 @@
  *	id ID, name NAME, pid PID, command TEXT		as in its status; the pid is that of its namespace
  *	class interactive|batch
  *	weight N		from 1 to 100
+ *	context-after S		after how many seconds of another job's wait its context may be taken
+ *				(docs/turns.md); 0: never. No line: as the daemon is set
+ *	context out|restored	a yield has taken its context once, which is still out, or is back
  *	need UUID MAPPED TOTAL	bytes of memory that cudaw carries on that GPU: mapped now, and when the
  *				job runs, with its context if that was released. A line for each GPU
  *				with such memory
@@ -350,6 +359,7 @@
 	X(REPORT_FREED, "freed", "n")         \
 	X(REPORT_MAPPED, "mapped", "n")       \
 	X(REPORT_FILLED, "filled", "")        \
+	X(REPORT_CONTEXT, "context", "wT")    \
 	X(REPORT_END, "end", "eT")
 
 /* From a job to its client, beside these: its status. */
@@ -378,18 +388,19 @@
 	X(STATUS_NO_TURNS, "no_turns", "t")
 
 /* From a job to the daemon, beside these. */
-#define MEMBER_MAP(X)                     \
-	X(MEMBER_TURNS, "turns", "n")     \
-	X(MEMBER_CLASS, "class", "t")     \
-	X(MEMBER_WEIGHT, "weight", "n")   \
-	X(MEMBER_NEED, "need", "unn")     \
-	X(MEMBER_JOINED, "joined", "")    \
-	X(MEMBER_WANT, "want", "")        \
-	X(MEMBER_IDLE, "idle", "n")       \
-	X(MEMBER_BUSY, "busy", "")        \
-	X(MEMBER_GROW, "grow", "nun")     \
-	X(MEMBER_PINNED, "pinned", "nun") \
-	X(MEMBER_ENDS, "ends", "")        \
+#define MEMBER_MAP(X)                                 \
+	X(MEMBER_TURNS, "turns", "n")                 \
+	X(MEMBER_CLASS, "class", "t")                 \
+	X(MEMBER_WEIGHT, "weight", "n")               \
+	X(MEMBER_CONTEXT_AFTER, "context-after", "n") \
+	X(MEMBER_NEED, "need", "unn")                 \
+	X(MEMBER_JOINED, "joined", "")                \
+	X(MEMBER_WANT, "want", "")                    \
+	X(MEMBER_IDLE, "idle", "n")                   \
+	X(MEMBER_BUSY, "busy", "")                    \
+	X(MEMBER_GROW, "grow", "nun")                 \
+	X(MEMBER_PINNED, "pinned", "nun")             \
+	X(MEMBER_ENDS, "ends", "")                    \
 	X(MEMBER_PING, "ping", "")
 
 /* From a command to the daemon. */

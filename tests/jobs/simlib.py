@@ -12,13 +12,14 @@ import glob
 import itertools
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from harness import BUILD, TESTS, Failure, Skip, after_case, check, equal  # noqa: E402
+from harness import BUILD, TESTS, Failure, Skip, after_case, check, equal, faces  # noqa: E402
 import gpulib  # noqa: E402
 from gpulib import SCRATCH, cudaw, proc_status  # noqa: E402
 from proclib import descriptors, threads_of  # noqa: E402
@@ -48,6 +49,16 @@ def simsmi(path):
 def gpus_used(path=os.environ["CUDAW_SIM_SHARED"]):
     """Bytes in use on each simulated GPU."""
     return [int(row[1]) for row in simsmi(path) if row[0] != "pid"]
+
+
+def knows_gpu():
+    """The environment of a process whose NVML knows the simulated GPU."""
+    libraries = os.path.join(SCRATCH, "nvml")
+    os.makedirs(libraries, exist_ok=True)
+    if not os.path.exists(f"{libraries}/libnvidia-ml.so.1"):
+        shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    paths = [libraries, faces()] if SANITIZED else [libraries]  # by which such jobs find cudaw
+    return {"LD_LIBRARY_PATH": ":".join(paths), "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"]}
 
 
 def gpu_used():

@@ -8,7 +8,7 @@ import select
 import signal
 import time
 
-from simlib import MIB, SCRATCH, TSAN, kept_descriptors, skipped, unsanitized
+from simlib import MIB, SCRATCH, TSAN, kept_descriptors, knows_gpu, process_used, skipped, unsanitized
 from gpulib import BUILD, PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
 from harness import until
 from lease import EVERYTHING, Lease
@@ -77,6 +77,58 @@ def a_released_job_needs_room_for_its_context():
     while (need := lease.need()) != (total, total):
         check(need[1] in (total, with_context), f"it needs {need}")
     finish(job)
+
+
+def gives_context(lease):
+    """What it says of its context."""
+    lease.seen.clear()
+    lease.send(f"yield {EVERYTHING} 30000 context")
+    said = lease.until("context")
+    equal(lease.until("end"), "ok", "the end of the yield")
+    return said
+
+
+def a_yield_takes_the_context():
+    """Of a job that runs, and of one that is out already; it comes back with the memory."""
+    daemon = Daemon()
+    job, lease = counting(daemon=daemon, CUDAW_TURNS_CONTEXT_AFTER="7", **knows_gpu())
+    equal(lease.said("context-after"), "7", "when its context may go")
+    for out in (False, True):
+        lease.take(EVERYTHING)
+        total = lease.need()[1]
+        if not out:
+            lease.fill()
+            lease.need()
+        equal(gives_context(lease), "out", "its context")
+        equal(process_used(job.pid) or 0, 0, "what it has on the GPU")
+        with_context = lease.need()[1]
+        check(with_context - total in range(CONTEXT_MIB * MIB, (CONTEXT_MIB + 4) * MIB),
+              f"with its context it needs {with_context - total} more")
+        job.check_still()
+        if out:     # room for a part of its memory only
+            lease.send(f"room {4 * MIB}")
+            equal(lease.until("context"), "restored", "its context, of a job that does not run yet")
+            job.check_still()
+        lease.fill()
+        equal("context restored" in lease.seen, not out, "whether the end of the fill says so")
+        equal(lease.need(), (total, total), "its need when it runs")
+        job.wait_steps(job.steps() + 3)
+    lease.hang_up()
+    equal(daemon.member().said("context"), "restored", "what another daemon hears of it")
+    daemon.end()
+    finish(job)
+
+
+def a_context_that_cannot_go_stays():
+    """NVML does not know the process, or the driver fails. The job comes back as ever."""
+    for env, why in (({}, "NVML does not say"),
+                     ({**knows_gpu(), "CUDAW_SIM_FAULT": "cuCheckpointProcessCheckpoint:1:801"}, "NOT_SUPPORTED")):
+        job, lease = counting(**env)
+        said = gives_context(lease)
+        check(said.startswith("stays ") and why in said, f"it says of its context: {said}")
+        check(process_used(job.pid) >= CONTEXT_MIB, "its context is gone")
+        lease.fill()
+        finish(job)
 
 
 class Orders:
@@ -746,7 +798,8 @@ if TSAN:
                                   "the simulated driver allocates, and TSan reports that in a handler")
 
 main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help, growth_during_a_capture,
-     a_released_job_needs_room_for_its_context, growth_that_is_the_first_need, without_a_daemon,
+     a_released_job_needs_room_for_its_context, a_yield_takes_the_context,
+     a_context_that_cannot_go_stays, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
      growth_that_a_new_daemon_sees_first, growth_that_another_daemon_serves, the_daemon_hangs,
      the_daemon_hangs_while_it_leads, a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease,

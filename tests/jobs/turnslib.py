@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of cudawd with real jobs on the simulated GPU."""
 import json
-import os
-import shutil
 
-from simlib import MIB, SCRATCH
-from gpulib import BUILD, Job, check, cudaw_ok
+from simlib import MIB, knows_gpu
+from gpulib import Job, check, cudaw_ok
 import daemons
 from harness import until
 from daemons import listed, members  # noqa: F401
@@ -18,13 +16,9 @@ ENV = {"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory", "CUDAW_SIM_MEMORY": str
 
 def start_daemon(*options):
     """Its NVML knows the simulated GPU; the jobs have none."""
-    libraries = os.path.join(SCRATCH, "nvml")
-    os.makedirs(libraries, exist_ok=True)
-    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
     return daemons.start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2",
                                 "--linger", "600", *options,
-                                env={"LD_LIBRARY_PATH": libraries,
-                                     "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"]})
+                                env=knows_gpu())
 
 
 def started(name, program, *args, mode="run", **env):

@@ -152,12 +152,17 @@ static void introduce(void)
 {
 	const char *class = setting_word(SETTING_TURNS_CLASS);
 	const struct client *c = turn.c;
+	unsigned long after;
 
 	server_say(c, "turns %d", PROTOCOL_TURNS);
 	answers_say_name(c);
 	answers_say_command(c);
 	server_say(c, "class %s", class ? class : settings[SETTING_TURNS_CLASS].preset);
 	server_say(c, "weight %d", setting_weight(SETTING_TURNS_WEIGHT));
+	if (setting_time(SETTING_TURNS_CONTEXT_AFTER, &after))
+		server_say(c, "context-after %lu", after);
+	if (job_gave_context())
+		server_say(c, "context %s", engine_is_released() ? "out" : "restored");
 	turn_needs_introduce(c);
 	turn.state = job_state();
 	server_say(c, "state %s", state_names[turn.state]);

@@ -79,6 +79,7 @@ END_TEST
 
 START_TEST(what_is_not_set_has_no_value)
 {
+	unsigned long seconds;
 	size_t size = 7;
 
 	for (int empty = 0; empty < 2; empty++) {
@@ -89,6 +90,7 @@ START_TEST(what_is_not_set_has_no_value)
 			set(SETTING_HOST_POOL, "");
 			set(SETTING_TURNS, "");
 			set(SETTING_TURNS_WEIGHT, "");
+			set(SETTING_TURNS_CONTEXT_AFTER, "");
 		}
 		ck_assert_ptr_null(setting_text(SETTING_NAME));
 		ck_assert_ptr_null(setting_word(SETTING_RELEASE));
@@ -97,6 +99,7 @@ START_TEST(what_is_not_set_has_no_value)
 		ck_assert_uint_eq(size, 7);
 		ck_assert_ptr_null(setting_socket(SETTING_TURNS));
 		ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 1);
+		ck_assert(!setting_time(SETTING_TURNS_CONTEXT_AFTER, &seconds));
 	}
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_PAUSE), SIGUSR1);
 	ck_assert_int_eq(setting_signal(SETTING_SIGNAL_RESUME), SIGUSR2);
@@ -107,6 +110,7 @@ END_TEST
 START_TEST(values_are_read)
 {
 	size_t size = 7;
+	unsigned long seconds;
 
 	set(SETTING_NAME, "train");
 	set(SETTING_RELEASE, "memory");
@@ -131,6 +135,12 @@ START_TEST(values_are_read)
 	ck_assert_str_eq(setting_socket(SETTING_TURNS), "/run/x.sock");
 	set(SETTING_TURNS_WEIGHT, "100");
 	ck_assert_int_eq(setting_weight(SETTING_TURNS_WEIGHT), 100);
+	set(SETTING_TURNS_CONTEXT_AFTER, "1000000");
+	ck_assert(setting_time(SETTING_TURNS_CONTEXT_AFTER, &seconds));
+	ck_assert_uint_eq(seconds, 1000000);
+	set(SETTING_TURNS_CONTEXT_AFTER, "never");
+	ck_assert(setting_time(SETTING_TURNS_CONTEXT_AFTER, &seconds));
+	ck_assert_uint_eq(seconds, 0);
 	check_log("");
 }
 END_TEST
@@ -143,6 +153,18 @@ START_TEST(wrong_weights)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		ck_assert_msg(!setting_check(&settings[SETTING_TURNS_WEIGHT], wrong[i], why),
 			      "'%s' is a weight", wrong[i]);
+}
+END_TEST
+
+START_TEST(wrong_times)
+{
+	static const char *const wrong[] = {
+		"0", "1000001", "1K", "-1", "1.5", "60s", "Never", " 2", "99999999999999999999"};
+	char why[SETTING_WHY];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		ck_assert_msg(!setting_check(&settings[SETTING_TURNS_CONTEXT_AFTER], wrong[i], why),
+			      "'%s' is a time", wrong[i]);
 }
 END_TEST
 
@@ -240,6 +262,7 @@ int main(void)
 	tcase_add_test(tc, what_is_not_set_has_no_value);
 	tcase_add_test(tc, values_are_read);
 	tcase_add_test(tc, wrong_weights);
+	tcase_add_test(tc, wrong_times);
 	tcase_add_test(tc, wrong_values_are_logged_once);
 	tcase_add_test(tc, a_wrong_level_of_the_log_is_error);
 	tcase_add_test(tc, sizes_are_read);

@@ -43,6 +43,9 @@ const char help_run[] =
 	"      --class C     with --turns: 'interactive' jobs come before 'batch' ones (batch)\n"
 	"      --weight N    with --turns: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
 	"                    long as one of weight 1 (1)\n"
+	"      --context-after S  with --turns: a job that can only run without the CUDA context of\n"
+	"                    this one gets it after S seconds; from then on this job runs beside\n"
+	"                    no other; 'never': none gets it\n"
 	"  -h, --help        this text\n"
 	"\n"
 	"CMD replaces cudaw, with the same PID and terminal, and its exit code is that of CMD.\n"
@@ -250,7 +253,7 @@ static bool set_checked(enum setting_id id, const char *option, const char *valu
 }
 
 /*
- * With @turns the job is to take turns, with @claims it has a class or a weight. A daemon that the user or the
+ * With @turns the job is to take turns, with @claims it says how. A daemon that the user or the
  * machine has chosen stays. Without one, the job runs as ever.
  */
 static void join_others(bool turns, bool claims)
@@ -266,17 +269,24 @@ static void join_others(bool turns, bool claims)
 	} else if (turns && cudawd_is_missing(why)) {
 		complain("warning: %s; until then the job takes no turns", why);
 	} else if (claims && !chosen) {
-		complain("warning: --class and --weight are for jobs that take turns; add --turns");
+		complain(
+			"warning: --class, --weight and --context-after are for jobs that take turns; "
+			"add --turns");
 	}
 }
 
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"name", required_argument, NULL, 'n'},  {"trace", required_argument, NULL, 't'},
-		{"require", no_argument, NULL, 'r'},     {"turns", no_argument, NULL, 's'},
-		{"class", required_argument, NULL, 'c'}, {"weight", required_argument, NULL, 'w'},
-		{"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+		{"name", required_argument, NULL, 'n'},
+		{"trace", required_argument, NULL, 't'},
+		{"require", no_argument, NULL, 'r'},
+		{"turns", no_argument, NULL, 's'},
+		{"class", required_argument, NULL, 'c'},
+		{"weight", required_argument, NULL, 'w'},
+		{"context-after", required_argument, NULL, 'a'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL, *name = NULL;
 	bool turns = false, claims = false, require = false;
@@ -312,6 +322,11 @@ int cmd_run(int argc, char **argv)
 		case 'w':
 			claims = true;
 			if (!set_checked(SETTING_TURNS_WEIGHT, "--weight", optarg))
+				return usage_error("run");
+			break;
+		case 'a':
+			claims = true;
+			if (!set_checked(SETTING_TURNS_CONTEXT_AFTER, "--context-after", optarg))
 				return usage_error("run");
 			break;
 		case 'h':
