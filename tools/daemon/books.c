@@ -9,11 +9,12 @@
 #define FIRST_HANDOVER_MS 500  /* until one is measured */
 #define REST_MS           2000 /* for the kernels of a member that is to leave, at first */
 #define REST_MAX_MS       16000 /* and when that was too short, each time twice as long, by default */
-#define BACK_OFF_MS       10000 /* for a member that did not come to rest */
-#define BACK_OFF_RESTS    20.0  /* at most so many times what it had for its kernels */
-#define RETRY_MS          1000  /* for a member that could not take memory back */
-#define PROMISE_MS        2000  /* for an allocation to show in what the member has */
-#define SHOWN_MS          2000  /* for NVML to show what a member has got back */
+#define BACK_OFF_MS       10000  /* for a member that did not come to rest */
+#define BACK_OFF_RESTS    20.0   /* at most so many times what it had for its kernels */
+#define RETRY_MS          1000   /* for a member that could not take memory back */
+#define PROMISE_MS        2000   /* for an allocation to show in what the member has */
+#define SHOWN_MS          2000   /* for NVML to show what a member has got back */
+#define CONTEXT_RETRY_MS  600000 /* for a member that could not give its context */
 #define TAKEN_STEP        (UINT64_C(128) << 20) /* half of what a job takes between two lines */
 
 struct turns *turns_new(const struct turns_settings *settings)
@@ -231,11 +232,12 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
 	m->ending &= phase != PHASE_RUNS;
+	m->came &= phase != PHASE_OUT;
 	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
 	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)
 		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
-		m->wants = m->given = m->woken = false;
+		m->wants = m->given = m->woken = m->released = false;
 		m->room = 0;
 		/* An allocation keeps its place among those who wait. */
 		m->wait_since = waits_since(m);
@@ -330,7 +332,11 @@ uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double 
 		do {
 			t->last_id++;
 		} while (!t->last_id || books_find(t, t->last_id));
-		*m = (struct account){.class = class, .weight = weight, .phase_since = now};
+		*m = (struct account){.class = class,
+				      .weight = weight,
+				      .phase_since = now,
+				      .context_after = -1,
+				      .came = true};
 		m->vtime = least_vtime(t, m);
 		for (int g = 0; g < TURNS_GPUS; g++)
 			m->need[g].shown = TURNS_NO_LIMIT;
@@ -395,6 +401,7 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 	/* An allocation that was let through before the yield. */
 	if (mapped > n->mapped && m->phase == PHASE_LEAVING)
 		m->yield_from += mapped - n->mapped;
+	m->came |= m->phase == PHASE_RUNS && !n->mapped && mapped;
 	m->takes_all |= t->drained[gpu] && m->phase == PHASE_RUNS && !n->mapped && mapped;
 	n->mapped = mapped;
 	n->total = total;
@@ -418,6 +425,35 @@ void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double n
 		m->taken = shown;
 		m->taken_at = now;
 	}
+}
+
+void turns_context_after(struct turns *t, uint32_t id, double ms)
+{
+	struct account *m = books_find(t, id);
+
+	if (m)
+		m->context_after = ms;
+}
+
+void turns_context(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now)
+{
+	struct account *m = books_find(t, id);
+
+	books_advance(t, now);
+	if (m)
+		m->need[gpu].context = bytes;
+}
+
+void turns_restored(struct turns *t, uint32_t id, bool out, double now)
+{
+	struct account *m = books_find(t, id);
+
+	books_advance(t, now);
+	if (!m)
+		return;
+	m->alone = true;
+	m->released = out;
+	m->came |= m->phase == PHASE_RUNS;
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -656,11 +692,25 @@ void books_take_room_back(struct turns *t, struct account *m, double now)
 	back_off(t, m, RETRY_MS, now);
 }
 
+/* It had to give its context, and kept it: not again soon, and whoever was to run without that cannot. */
+static void keep_context(struct turns *t, struct account *m, enum turns_end end, double now)
+{
+	struct account *entrant = books_find(t, m->leaves_for);
+
+	if (entrant)
+		entrant->gets_contexts = false;
+	if (end == TURNS_OK)
+		m->context_until = now + CONTEXT_RETRY_MS;
+}
+
 static void end_yield(struct turns *t, struct account *m, enum turns_end end, double now)
 {
 	bool kept_all = end != TURNS_OK && end != TURNS_LEFT && !m->freed;
 
 	progress(t, m, now);
+	if (m->gives_context && !m->released)
+		keep_context(t, m, end, now);
+	m->gives_context = false;
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
 		back_off(t, m, BACK_OFF_MS, now);
@@ -693,6 +743,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	books_end_handover(t, m);
 	m->back_off = 0;
 	m->handovers++;
+	m->came = m->phase != PHASE_ENTERS;
 	if (m->ending)
 		m->safe_until = now + policy_quantum(t);
 	books_set_phase(m, PHASE_RUNS, now);
@@ -792,9 +843,13 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 		.left_ms = is_active(m) && left > 0 && anybody_waits(t) ? left : 0,
 		.handovers = m->handovers,
 		.waits_for = m->wait_since > 0 ? waits_for(t, m) : 0,
-		.unfit_on = m->phase == PHASE_RUNS || m->paused || !m->wants
+		.unfit_on = m->phase == PHASE_RUNS || m->paused || !m->wants ||
+					    (m->slot && m->gets_contexts)
 				    ? -1
-				    : books_unfit_on(t, m)};
+				    : books_unfit_on(t, m),
+		.context = m->released ? "out"
+			   : m->alone  ? "restored"
+				       : "in"};
 	if (view->unfit_on >= 0) {
 		view->needs = m->need[view->unfit_on].total;
 		view->there = t->there[view->unfit_on];
@@ -816,12 +871,14 @@ void turns_check(const struct turns *t)
 			}
 		assert(found);
 	}
+	policy_check(t);
 	FOR_EACH_MEMBER(t, m) {
 		bool found = !m->slot;
 
 		assert(m->weight >= 1);
 		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
-		assert(m->phase == PHASE_LEAVING || !m->leaves_for);
+		assert(m->phase == PHASE_LEAVING || (!m->leaves_for && !m->gives_context));
+		assert(m->alone || !m->released);
 		assert(m->phase != PHASE_RUNS || !m->room);
 		assert(m->wants || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++) {

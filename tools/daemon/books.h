@@ -17,6 +17,7 @@ struct need {
 	uint64_t mapped, total; /* as the member says */
 	uint64_t shown;         /* by NVML; TURNS_NO_LIMIT: not known */
 	uint64_t room;          /* that it was given there, of a member with several GPUs */
+	uint64_t context;       /* of its context, as NVML shows; 0: none, or not known */
 	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
 };
 
@@ -43,8 +44,13 @@ struct account {
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool told;      /* of @room, since it entered */
-	bool filled;    /* it got its memory back a moment ago: NVML may not show that yet */
-	uint64_t room;  /* bytes that it may have while it does not run */
+	bool alone;     /* its context was out once: it runs beside nobody */
+	bool came; /* it runs without a turn: it joined, or took its memory by itself; for turns_check() */
+	bool released;      /* its context is out */
+	bool gives_context; /* of PHASE_LEAVING: that is to go, too */
+	bool gets_contexts; /* of PHASE_ENTERS: those of others go for it */
+	bool filled;        /* it got its memory back a moment ago: NVML may not show that yet */
+	uint64_t room;      /* bytes that it may have while it does not run */
 	uint64_t
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from;            /* what it had when its yield began */
@@ -56,12 +62,14 @@ struct account {
 	double phase_since, wait_since;
 	double promised_at, filled_at, taken_at;
 	double given_at;
-	double progress_at; /* something has moved in its hand-over */
-	double turn_at;     /* its hand-over began; 0: one that was broken off */
-	double entered_ms;  /* how long its turns take to begin, averaged; 0: it had none */
-	int idle_limit;     /* milliseconds, as it was told; 0: not yet */
-	int rest_ms;        /* for its kernels, when it is to leave; 0: not yet told */
-	double asked_until; /* it is not asked for memory, or given a turn, before */
+	double progress_at;   /* something has moved in its hand-over */
+	double turn_at;       /* its hand-over began; 0: one that was broken off */
+	double entered_ms;    /* how long its turns take to begin, averaged; 0: it had none */
+	int idle_limit;       /* milliseconds, as it was told; 0: not yet */
+	int rest_ms;          /* for its kernels, when it is to leave; 0: not yet told */
+	double context_after; /* milliseconds, as in turns_context_after() */
+	double context_until; /* it could not give its context, and is not asked for it before */
+	double asked_until;   /* it is not asked for memory, or given a turn, before */
 	double back_off;
 	double ending_since;
 	double safe_until; /* it is not stopped before: it ends */
@@ -128,6 +136,8 @@ bool books_order(struct turns *t, const struct turns_order *order);
 int books_rest_ms(const struct turns *t, const struct account *m);
 
 double policy_quantum(const struct turns *t);
+/* Assert that nobody got a turn beside one that must run alone. */
+void policy_check(const struct turns *t);
 int policy_idle_limit(const struct turns *t, const struct account *m);
 
 #endif

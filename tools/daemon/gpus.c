@@ -214,6 +214,14 @@ void gpus_leave(int i, size_t mapped, size_t all, double now)
 	set_others(i, last_other[i], now);
 }
 
+void gpus_context_back(int i, size_t bytes, double now)
+{
+	for (struct second *s = seconds[i]; s < seconds[i] + RETURNS_S + 1; s++)
+		s->other += s->other == SIZE_MAX ? 0 : bytes;
+	if (gpus[i].total)
+		set_lasting(i, now);
+}
+
 static void take_sample(int i, const struct sample *sample, double now)
 {
 	struct daemon_gpu *gpu = &gpus[i];

@@ -69,6 +69,12 @@ int gpus_drain(const char *uuid, bool drained);
 void gpus_leave(int gpu, size_t mapped, size_t all, double now);
 
 /*
+ * A context of @bytes that was out for a while has come back to @gpu: it was not there when others are counted by what
+ * they had for seconds, and is there to stay.
+ */
+void gpus_context_back(int gpu, size_t bytes, double now);
+
+/*
  * Look at all GPUs that were not looked at for @age_ms; but at those that were looked at before only when
  * no sample is under way, so that there are moments without any.
  */

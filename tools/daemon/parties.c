@@ -118,6 +118,15 @@ static void tell_all_shown(struct parties *p, const struct party *party, double 
 		tell_shown(p, party, g, now);
 }
 
+static void tell_contexts(struct parties *p, const struct party *party, double now)
+{
+	bool single = party_count(p, party) == 1;
+
+	FOR_EACH_OF(p, party, m)
+		for (int g = 0; g < TURNS_GPUS; g++)
+			turns_context(p->turns, party->member, g, single ? m->context[g] : 0, now);
+}
+
 uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enum turns_class class,
 		      int weight, double now)
 {
@@ -140,6 +149,7 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 	for (int g = 0; g < TURNS_GPUS; g++)
 		m->shown[g] = TURNS_NO_LIMIT;
 	tell_all_shown(p, party, now);
+	tell_contexts(p, party, now);
 	/* The others of its job may be idle. */
 	party_tell_idle(p, party, now);
 	return m->id;
@@ -240,6 +250,7 @@ void parties_leave(struct parties *p, uint32_t id, double now)
 		if (has[g])
 			tell_need(p, party, g, now);
 	tell_all_shown(p, party, now);
+	tell_contexts(p, party, now);
 	party_tell_paused(p, party, now);
 	party_tell_idle(p, party, now);
 }
@@ -266,6 +277,32 @@ void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, doub
 		return;
 	m->shown[gpu] = bytes;
 	tell_shown(p, m->party, gpu, now);
+}
+
+void parties_context_after(struct parties *p, uint32_t id, double ms)
+{
+	struct process *m = parties_find(p, id);
+
+	if (m)
+		turns_context_after(p->turns, m->party->member, ms);
+}
+
+void parties_context(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now)
+{
+	struct process *m = parties_find(p, id);
+
+	if (!m)
+		return;
+	m->context[gpu] = bytes;
+	tell_contexts(p, m->party, now);
+}
+
+void parties_restored(struct parties *p, uint32_t id, bool out, double now)
+{
+	struct process *m = parties_find(p, id);
+
+	if (m)
+		turns_restored(p->turns, m->party->member, out, now);
 }
 
 void parties_want(struct parties *p, uint32_t id, double now)

@@ -17,9 +17,9 @@
 #include "tools/job/reach.h"
 
 enum party_order_kind {
-	PARTY_YIELD, /* TURNS_YIELD; @hold: together with others */
-	PARTY_ROOM,  /* TURNS_ROOM, likewise */
-	PARTY_SAY,   /* send the line @text */
+	PARTY_YIELD, /* TURNS_YIELD; @hold: together with others; @context: of a process that is alone */
+	PARTY_ROOM, /* TURNS_ROOM, likewise */
+	PARTY_SAY,  /* send the line @text */
 	PARTY_TRY,
 	PARTY_NO,
 	PARTY_WATCH,
@@ -34,6 +34,7 @@ struct party_order {
 	uint64_t serial;
 	int timeout_ms;
 	bool on;
+	bool context;
 	bool hold;
 	const char *text; /* of PARTY_SAY; valid during the call */
 };
@@ -59,6 +60,10 @@ void parties_leave(struct parties *p, uint32_t id, double now);
 void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint64_t total,
 		  double now);
 void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now);
+/* Of a job with several processes no context goes: they would run beside each other. */
+void parties_context_after(struct parties *p, uint32_t id, double ms);
+void parties_context(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now);
+void parties_restored(struct parties *p, uint32_t id, bool out, double now);
 void parties_want(struct parties *p, uint32_t id, double now);
 void parties_idle(struct parties *p, uint32_t id, bool idle, double now);
 int parties_idle_limit(struct parties *p, uint32_t id);

@@ -17,7 +17,7 @@ enum round_kind {
 struct process {
 	uint32_t id; /* 0: the place is free */
 	struct party *party;
-	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS];
+	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS], context[TURNS_GPUS];
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
 	bool wants;       /* since its lease is gone, also while it is paused */
@@ -51,6 +51,7 @@ struct party {
 	bool fails;         /* a process has failed in the round under way */
 	int timeout_ms;
 	uint64_t bytes;
+	bool context;  /* it is to give that, too */
 	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
 
 	enum round_kind round;

@@ -64,12 +64,43 @@ static bool is_kept_out(const struct turns *t, const struct account *m)
 	return false;
 }
 
+/*
+ * Bytes of @x's context on @gpu that may go for @e, which has waited for it for long enough, or @x is out for so
+ * long.
+ */
+static uint64_t context_for(const struct turns *t, const struct account *e, const struct account *x,
+			    int gpu)
+{
+	double after = x->context_after < 0 ? t->settings.context_after_ms : x->context_after;
+	double since = e->wait_since;
+
+	if (x == e || x->released || after <= 0 || t->now < x->context_until)
+		return 0;
+	if (x->phase == PHASE_OUT && x->phase_since < since)
+		since = x->phase_since;
+	return t->now - since >= after ? x->need[gpu].context : 0;
+}
+
+/* True if @e fits on each of its GPUs, counting the contexts that may go for it. */
+static bool may_fit(const struct turns *t, const struct account *e)
+{
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		uint64_t there = t->there[g];
+
+		FOR_EACH_MEMBER(t, x)
+			there += context_for(t, e, x, g);
+		if (t->there[g] && e->need[g].total > there)
+			return false;
+	}
+	return true;
+}
+
 static bool wants_turn(const struct turns *t, const struct account *m)
 {
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (is_out(m) && m->wants && t->now >= m->asked_until && books_unfit_on(t, m) < 0) ||
+	return (is_out(m) && m->wants && t->now >= m->asked_until && may_fit(t, m)) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
@@ -186,8 +217,19 @@ static bool slots_are_free(const struct turns *t, const struct account *m)
 struct choice {
 	struct account *victim[TURNS_MEMBERS];
 	uint64_t bytes[TURNS_MEMBERS];
+	bool context[TURNS_MEMBERS]; /* the context goes, too */
 	size_t n;
 };
+
+/* Its place among the chosen; @c->n: it is not chosen. */
+static size_t place_of(const struct choice *c, const struct account *x)
+{
+	size_t i = 0;
+
+	while (i < c->n && c->victim[i] != x)
+		i++;
+	return i;
+}
 
 static struct account *best_victim(struct turns *t, const struct account *e, bool head,
 				   const struct choice *c, const int64_t *missing)
@@ -197,10 +239,8 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 
 	FOR_EACH_MEMBER(t, x) {
 		int rank = rank_victim(t, e, x, head);
-		bool helps = false, chosen = false;
+		bool helps = false, chosen = place_of(c, x) < c->n;
 
-		for (size_t i = 0; i < c->n; i++)
-			chosen |= c->victim[i] == x;
 		for (int g = 0; g < TURNS_GPUS; g++)
 			helps |= missing[g] > 0 && books_held(x, g);
 		if (!rank || chosen || !helps || !slots_are_free(t, x))
@@ -247,6 +287,133 @@ static bool has_alone(struct turns *t, const struct account *e, int gpu, const s
 	return true;
 }
 
+static bool has_all_room(const struct account *e)
+{
+	uint64_t total = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		total += e->need[g].total;
+	return e->room >= total;
+}
+
+/* It runs, may do so without another word, or is about to. */
+static bool may_run(const struct account *x)
+{
+	return x->phase == PHASE_RUNS || (x->phase == PHASE_LEAVING && x->ran) ||
+	       (x->phase == PHASE_ENTERS && (x->slot || has_all_room(x)));
+}
+
+/* It may have work on @gpu, also without memory there. */
+static bool is_on(const struct account *m, int gpu)
+{
+	return books_uses(m, gpu) || m->need[gpu].context;
+}
+
+/* The context of @e or @x was out once, and they use a GPU together: they must not run at once. */
+static bool keeps_out(const struct account *e, const struct account *x)
+{
+	if (x == e || !(e->alone || x->alone) || !may_run(x))
+		return false;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (is_on(e, g) && is_on(x, g))
+			return true;
+	return false;
+}
+
+static bool has_turn(const struct account *m)
+{
+	return (m->phase == PHASE_RUNS && !m->came) || (m->phase == PHASE_ENTERS && m->told);
+}
+
+void policy_check(const struct turns *t)
+{
+	FOR_EACH_MEMBER(t, e)
+		FOR_EACH_MEMBER(t, x)
+			assert(!has_turn(e) || !has_turn(x) || !keeps_out(e, x));
+}
+
+static void add_whole(struct choice *c, struct account *x, int64_t *missing)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		missing[g] -= (int64_t)books_held(x, g);
+	c->context[c->n] = false;
+	c->bytes[c->n] = TURNS_ALL;
+	c->victim[c->n++] = x;
+}
+
+/* Choose all that @e must not run beside. False if one of them need not leave. */
+static bool choose_others(struct turns *t, const struct account *e, bool head, struct choice *c,
+			  int64_t *missing)
+{
+	FOR_EACH_MEMBER(t, x) {
+		if (!keeps_out(e, x))
+			continue;
+		if (!rank_victim(t, e, x, head) || !slots_are_free(t, x))
+			return false;
+		add_whole(c, x, missing);
+	}
+	return true;
+}
+
+/* How gladly @x gives its context for @e; as rank_victim(). */
+static int rank_context(const struct turns *t, const struct account *e, const struct account *x,
+			bool head, const struct choice *c)
+{
+	if (place_of(c, x) < c->n)
+		return c->context[place_of(c, x)] ? 0 : 5;
+	if (!slots_are_free(t, x))
+		return 0;
+	if (x->phase == PHASE_OUT)
+		return t->now < x->asked_until ? 0 : x->wants ? 3 : 4;
+	return rank_victim(t, e, x, head);
+}
+
+/* One more context goes on @gpu. False if there is none. */
+static bool choose_context(struct turns *t, const struct account *e, bool head, int gpu,
+			   struct choice *c, int64_t *missing)
+{
+	struct account *best = NULL;
+	int best_rank = 0;
+
+	FOR_EACH_MEMBER(t, x) {
+		int rank = context_for(t, e, x, gpu) ? rank_context(t, e, x, head, c) : 0;
+
+		if (rank > best_rank || (rank && rank == best_rank && x->vtime > best->vtime)) {
+			best = x;
+			best_rank = rank;
+		}
+	}
+	if (!best)
+		return false;
+	if (place_of(c, best) == c->n)
+		add_whole(c, best, missing);
+	c->context[place_of(c, best)] = true;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		missing[g] -= (int64_t)best->need[g].context;
+	return true;
+}
+
+/* Bytes that are there on @gpu without the contexts of the chosen. */
+static uint64_t there_without(const struct turns *t, int gpu, const struct choice *c)
+{
+	uint64_t bytes = t->there[gpu];
+
+	for (size_t i = 0; i < c->n; i++)
+		bytes += c->context[i] ? c->victim[i]->need[gpu].context : 0;
+	return bytes;
+}
+
+/* Choose whose context goes for @e. False if it is not enough. */
+static bool choose_contexts(struct turns *t, const struct account *e, bool head, struct choice *c,
+			    int64_t *missing)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		while (t->there[g] && e->need[g].total > there_without(t, g, c))
+			if (!choose_context(t, e, head, g, c, missing))
+				return false;
+	return true;
+}
+
 /* Choose who gives up how much for @e. False if it is not enough. */
 static bool choose(struct turns *t, const struct account *e, bool head, struct choice *c)
 {
@@ -256,6 +423,9 @@ static bool choose(struct turns *t, const struct account *e, bool head, struct c
 	c->n = 0;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		missing[g] = lacks(t, e, g);
+	if (e->phase != PHASE_RUNS &&
+	    (!choose_others(t, e, head, c, missing) || !choose_contexts(t, e, head, c, missing)))
+		return false;
 	for (;;) {
 		struct account *x;
 
@@ -268,6 +438,7 @@ static bool choose(struct turns *t, const struct account *e, bool head, struct c
 		x = best_victim(t, e, head, c, missing);
 		if (!x)
 			return false;
+		c->context[c->n] = false;
 		c->bytes[c->n] = give_up(x, missing);
 		c->victim[c->n++] = x;
 	}
@@ -299,11 +470,14 @@ static bool choose_for(struct turns *t, struct account *e, bool head, struct cho
 	return false;
 }
 
-static void order_yield(struct turns *t, struct account *x, uint64_t bytes, uint32_t entrant)
+/* @context: that is to go as well. */
+static void order_yield(struct turns *t, struct account *x, uint64_t bytes, bool context,
+			uint32_t entrant)
 {
 	if (!books_order(t, &(struct turns_order){.kind = TURNS_YIELD,
 						  .id = x->id,
 						  .bytes = bytes,
+						  .context = context,
 						  .timeout_ms = books_rest_ms(t, x)}))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
@@ -314,6 +488,7 @@ static void order_yield(struct turns *t, struct account *x, uint64_t bytes, uint
 	x->freed = 0;
 	x->rests = false;
 	x->leaves_for = entrant;
+	x->gives_context = context;
 	x->given = false;
 	/* It waits from when it says so. */
 	if (x->ran && !x->ngrows)
@@ -333,11 +508,23 @@ static void order_answer(struct turns *t, struct account *m, int i, enum turns_o
 	books_end_grow(m, i);
 }
 
+static bool is_kept_out_by_others(struct turns *t, const struct account *e)
+{
+	FOR_EACH_MEMBER(t, x)
+		if (keeps_out(e, x))
+			return true;
+	return false;
+}
+
 /* Give @e what is free. */
 static void grant(struct turns *t, struct account *e)
 {
+	bool parts = books_has_one_gpu(e) && !e->released;
 	uint64_t wanted = 0, room;
 	int64_t most = INT64_MAX;
+
+	if (is_kept_out_by_others(t, e))
+		return;
 
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		int64_t bytes = books_free(t, g);
@@ -348,7 +535,7 @@ static void grant(struct turns *t, struct account *e)
 		if (has_alone(t, e, g, NULL))
 			continue;
 		/* For its allocations that wait, too, or it would have to give way again. */
-		if (lacks(t, e, g) > 0 && (!books_has_one_gpu(e) || bytes <= 0))
+		if (lacks(t, e, g) > 0 && (!parts || bytes <= 0))
 			return;
 		most = bytes < most ? bytes : most;
 	}
@@ -374,15 +561,6 @@ static int rest_of_leaving(struct turns *t, const struct account *e)
 		if (x->leaves_for == e->id && books_rest_ms(t, x) > most)
 			most = books_rest_ms(t, x);
 	return most;
-}
-
-static bool has_all_room(const struct account *e)
-{
-	uint64_t total = 0;
-
-	for (int g = 0; g < TURNS_GPUS; g++)
-		total += e->need[g].total;
-	return e->room >= total;
 }
 
 /* Others have come to have what @e was told it may have. */
@@ -418,7 +596,9 @@ static void hand_over(struct turns *t, struct account *e)
 			return;
 		}
 	} else if (!has_all_room(e) && books_unfit_on(t, e) >= 0) {
-		break_off(t, e);
+		/* NVML has yet to show that they have gone. */
+		if (!e->gets_contexts || t->now - e->progress_at > limit)
+			break_off(t, e);
 		return;
 	} else {
 		grant(t, e);
@@ -444,8 +624,11 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 		books_set_phase(e, PHASE_ENTERS, t->now);
 		e->told = false;
 	}
-	for (size_t i = 0; i < c->n; i++)
-		order_yield(t, c->victim[i], c->bytes[i], e->id);
+	e->gets_contexts = false;
+	for (size_t i = 0; i < c->n; i++) {
+		e->gets_contexts |= c->context[i];
+		order_yield(t, c->victim[i], c->bytes[i], c->context[i], e->id);
+	}
 	hand_over(t, e);
 	if (anew)
 		e->turn_at = t->now;
@@ -547,9 +730,29 @@ static void watch(struct turns *t)
 	}
 }
 
+/* One that got a turn was there before one that came to run by itself, and so was the one that joined first. */
+static bool was_there_before(const struct account *x, const struct account *m)
+{
+	return x->came != m->came ? m->came : x->id < m->id;
+}
+
+/* It has come to run beside another one, and one of them must run alone, as it has to itself or as it says. */
+static bool makes_way(const struct turns *t, const struct account *m)
+{
+	if (m->phase != PHASE_RUNS || m->paused || m->slot || books_pinned_at(m) > 0)
+		return false;
+	FOR_EACH_MEMBER(t, x)
+		if (keeps_out(m, x) && x->phase != PHASE_LEAVING && !x->paused &&
+		    was_there_before(x, m))
+			return true;
+	return false;
+}
+
 /* Its lease is to be taken, so that it waits for its turn when it may run again. */
 static bool is_to_leave(const struct turns *t, const struct account *m)
 {
+	if (makes_way(t, m))
+		return true;
 	return m->takes_all && m->phase != PHASE_LEAVING &&
 	       (m->paused || (m->phase == PHASE_RUNS && books_is_on_drained(t, m)));
 }
@@ -593,7 +796,7 @@ static void tidy(struct turns *t, struct account *m)
 		m->given = false;
 	m->takes_all |= m->given && books_is_on_drained(t, m);
 	if (is_to_leave(t, m) && t->now >= m->asked_until)
-		order_yield(t, m, TURNS_ALL, 0);
+		order_yield(t, m, TURNS_ALL, false, 0);
 }
 
 static void make_orders(struct turns *t)

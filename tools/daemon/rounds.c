@@ -112,6 +112,7 @@ static void order_process(struct parties *p, const struct party *party, const st
 	if (party->round == ROUND_OUT) {
 		order.kind = PARTY_YIELD;
 		order.bytes = party->together ? TURNS_ALL : party->bytes;
+		order.context = party->context && !party->together;
 		order.timeout_ms = party->timeout_ms;
 	} else {
 		order.kind = PARTY_ROOM;
@@ -278,6 +279,7 @@ static void take_yield(struct parties *p, struct party *party, const struct turn
 	if (party->round == ROUND_IN)
 		stop_taking(p, party);
 	take_order(p, party, true, order->bytes);
+	party->context = order->context;
 	party->timeout_ms = order->timeout_ms;
 }
 

@@ -16,6 +16,7 @@
  *	- room that a member does not take, as NVML shows, is there for others after a while
  *	- there is one hand-over at a time on a GPU; it is finished, not reversed
  *	- a member that its user has paused gets nothing
+ *	- a member whose context was out once gets its turn beside nobody, and nobody gets one beside it
  *	- nobody is stopped while nobody waits who could run
  * turns_check() asserts these.
  *
@@ -47,7 +48,8 @@ enum turns_end {
 };
 
 enum turns_order_kind {
-	TURNS_YIELD, /* give back @bytes, or more; come to rest within @timeout_ms first */
+	/* Give back @bytes, or more; come to rest within @timeout_ms first. @context: all, and the context. */
+	TURNS_YIELD,
 	TURNS_ROOM,  /* so many bytes may be on its GPUs, in all */
 	TURNS_TRY,   /* the allocation @serial may try again */
 	TURNS_NO,    /* the allocation @serial fails */
@@ -61,7 +63,7 @@ struct turns_order {
 	uint64_t bytes;
 	uint64_t serial;
 	int timeout_ms;
-	bool on;
+	bool on, context;
 };
 
 struct turns_settings {
@@ -70,6 +72,7 @@ struct turns_settings {
 	double idle_ms;      /* without calls, until a member is idle; 0: see turns_idle_limit() */
 	double rest_ms;      /* at most, for the kernels of a member that is to leave; 0: 16 s */
 	double takes_ms;     /* for which a member may leave room that it was given; 0: 30 s */
+	double context_after_ms; /* of members that do not say themselves: turns_context_after(); 0: never */
 };
 
 /* A member as `cudaw turns` shows it. */
@@ -83,6 +86,7 @@ struct turns_view {
 	uint32_t waits_for; /* a member whose memory it waits for; 0: nobody's */
 	int unfit_on; /* it waits, and needs more on this GPU than is there for members; -1: it does not */
 	uint64_t needs, there; /* how much, and how much that is */
+	const char *context;   /* in, out or restored */
 };
 
 struct turns;
@@ -128,6 +132,17 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
  * moment after it got its memory back. TURNS_NO_LIMIT, as for a member that joins: not known.
  */
 void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now);
+/*
+ * Contexts. Whoever needs more on a GPU than is there for members (turns_there()) can only run if contexts of others
+ * go. That of a member goes, with all of its memory, once the other one has waited for @ms, or the member is out for
+ * so long, whichever is first; 0: never; negative, as for a member that joins: as the settings say. From then on the
+ * member runs beside nobody: kernels of a context that the driver has restored fail beside others.
+ */
+void turns_context_after(struct turns *t, uint32_t id, double ms);
+/* NVML shows @bytes of its context on @gpu; 0: none, or it is not known. */
+void turns_context(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now);
+/* A yield has taken its context; @out: it is still out, and what the member needs has room for it. */
+void turns_restored(struct turns *t, uint32_t id, bool out, double now);
 /* A call waits in a member that is out. */
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);

@@ -120,6 +120,23 @@ START_TEST(memory_of_others_counts_when_it_has_lasted)
 }
 END_TEST
 
+/* A context that was out is back: it does not count as gone for as long as it was. */
+START_TEST(a_context_that_comes_back_counts_at_once)
+{
+	const struct daemon_gpu *gpu = begin(0);
+
+	now = 60000;
+	pass(10000, 500, 300);
+	ck_assert_uint_eq(gpu->lasts, 200);
+	pass(250, 400, 300);
+	ck_assert_uint_eq(gpu->lasts, 100);
+	gpus_context_back(0, 100, now);
+	ck_assert_uint_eq(gpu->lasts, 200);
+	pass(10000, 500, 300);
+	ck_assert_uint_eq(gpu->lasts, 200);
+}
+END_TEST
+
 /* What jobs say is a second old. */
 START_TEST(members_that_grow_are_not_others)
 {
@@ -294,6 +311,7 @@ int main(void)
 	TCase *cases = tcase_create("gpus");
 
 	tcase_add_test(cases, memory_of_others_counts_when_it_has_lasted);
+	tcase_add_test(cases, a_context_that_comes_back_counts_at_once);
 	tcase_add_test(cases, members_that_grow_are_not_others);
 	tcase_add_test(cases, what_a_member_had_that_has_left);
 	tcase_add_test(cases, members_of_an_earlier_daemon_may_join);

@@ -603,6 +603,37 @@ START_TEST(one_that_cannot_give_is_not_idle)
 }
 END_TEST
 
+/* It runs beside nobody then; two would run beside each other. */
+START_TEST(the_context_of_one_process_may_go)
+{
+	for (int processes = 1; processes <= 2; processes++) {
+		uint32_t big, small[2];
+
+		begin(13, 0);
+		turns_capacity(parties_turns(w.parties), 0, CAPACITY);
+		for (int i = 0; i < processes; i++) {
+			small[i] = parties_join(w.parties, 1000, "small", TURNS_BATCH, 1, w.now);
+			parties_context_after(w.parties, small[i], 100);
+			parties_need(w.parties, small[i], 0, 10 * MIB, 10 * MIB, w.now);
+			parties_context(w.parties, small[i], 0, 10 * MIB, w.now);
+		}
+		big = parties_join(w.parties, 1000, "big", TURNS_BATCH, 1, w.now);
+		parties_need(w.parties, big, 0, 0, CAPACITY, w.now);
+		parties_paused(w.parties, big, false, true, w.now);
+		wait_for_order(PARTY_YIELD, big);
+		end_move(big, 0);
+		parties_paused(w.parties, big, false, false, w.now);
+		parties_want(w.parties, big, w.now);
+		turns_there(parties_turns(w.parties), 0, CAPACITY - 5 * MIB);
+		for (int i = 0; i < 1000 && !is_ordered(PARTY_YIELD, small[0]); i++)
+			w.now += 10;
+		ck_assert_int_eq(w.n > 0, processes == 1);
+		ck_assert(processes == 2 || w.queue[0].order.context);
+		end();
+	}
+}
+END_TEST
+
 /* A launcher without memory does so at the second request, and nothing is freed. */
 START_TEST(one_that_was_out_gets_its_turn_when_the_other_follows)
 {
@@ -839,6 +870,7 @@ int main(void)
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
+	tcase_add_test(cases, the_context_of_one_process_may_go);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_follows);
 	tcase_add_test(cases, one_that_cannot_give_is_not_idle);
 	tcase_add_test(cases, one_that_is_paused_while_its_job_gets_room);

@@ -29,9 +29,19 @@ static void pause_or_resume(struct world *w, struct job *j)
 		/* Its lease was never taken: it takes its memory as without a daemon. */
 		j->mapped = j->total < world_free(w, j->gpu) ? j->total : world_free(w, j->gpu);
 		j->total = j->mapped;
+		j->came = true;
 		job_tell_need(w, j);
 	}
 	job_want(w, j);
+}
+
+/* It may give its context: never, or after a while; and it may turn out that it cannot. */
+static void begin_context(struct world *w, struct job *j)
+{
+	j->context = (1 + rand() % 3) * GIB;
+	j->keeps_context = rand() % 4 == 0;
+	j->never_gives = rand() % 4 == 0;
+	turns_context_after(w->t, j->id, j->never_gives ? 0 : 1 + rand() % 30000);
 }
 
 /* Something happens. */
@@ -47,9 +57,12 @@ static void happen(struct world *w)
 			return;
 		*j = (struct job){.gpu = rand() % 2,
 				  .fills_failed = -1,
+				  .came = true,
 				  .class = rand() % 4 ? TURNS_BATCH : TURNS_INTERACTIVE};
 		j->id = turns_join(w->t, j->class, 1 + rand() % 3, w->now);
 		j->idle_ms = turns_idle_limit(w->t, j->id);
+		if (w->contexts)
+			begin_context(w, j);
 		if (rand() % 3 == 0) {
 			j->work_ms = 100 + rand() % 3000;
 			j->sleep_ms = 100 + rand() % 10000;
@@ -98,6 +111,9 @@ static void happen(struct world *w)
 		break;
 	}
 	default:
+		/* As a caching allocator does. */
+		if (j && w->contexts)
+			job_allocate(w, j, world_free(w, j->gpu));
 		break;
 	}
 }
@@ -106,14 +122,25 @@ static void happen(struct world *w)
 static bool is_kept_out(const struct world *w, const struct job *j)
 {
 	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++)
-		if (x->id && x->gpu == j->gpu && x->class > j->class && !x->sleep_ms)
+		if (x->id && x->gpu == j->gpu && x->class > j->class && x->sleep_ms <= x->idle_ms)
 			return true;
 	return false;
 }
 
+/* It fits beside the contexts that stay. */
+static bool fits(const struct world *w, const struct job *j)
+{
+	uint64_t bytes = j->total + (j->context_out ? 0 : j->context);
+
+	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++)
+		if (x != j && x->id && x->gpu == j->gpu && (x->never_gives || x->keeps_context))
+			bytes += x->context;
+	return bytes <= H200;
+}
+
 static bool ran_again(const struct world *w, const struct job *j)
 {
-	return !j->id || j->served_ms > 0 || !job_waits(j) || j->total > H200 || is_kept_out(w, j);
+	return !j->id || j->served_ms > 0 || !job_waits(j) || !fits(w, j) || is_kept_out(w, j);
 }
 
 /* Those that can run do in the end, when nothing happens any more. */
@@ -145,19 +172,27 @@ static void settle(struct world *w)
 
 START_TEST(any_schedule)
 {
+	int given = 0;
+
 	for (int i = 0; i < SCHEDULES; i++) {
 		struct world w;
 
 		srand(SCHEDULES * _i + i);
 		world_begin(&w, rand() % 2 ? 0 : 1000 + rand() % 20000);
+		/* The context of a newcomer is there unasked. */
+		w.contexts = rand() % 2;
+		w.exact = !w.contexts;
 		for (int n = 20 + rand() % 60; n > 0; n--) {
 			happen(&w);
 			world_decide(&w);
 			world_run(&w, rand() % 1000);
 		}
 		settle(&w);
+		given += w.contexts_given;
 		world_end(&w);
 	}
+	/* Few schedules may have none. */
+	ck_assert(given > 0 || SCHEDULES < 1000);
 }
 END_TEST
 

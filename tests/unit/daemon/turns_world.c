@@ -16,9 +16,54 @@ uint64_t world_mapped(const struct world *w, int gpu)
 	return sum;
 }
 
+uint64_t world_contexts(const struct world *w, int gpu)
+{
+	uint64_t sum = 0;
+
+	for (const struct job *j = w->jobs; j < w->jobs + JOBS; j++)
+		if (j->id && j->gpu == gpu && !j->context_out)
+			sum += j->context;
+	return sum;
+}
+
+/* What NVML says of the contexts. */
+static void show_contexts(struct world *w)
+{
+	for (const struct job *j = w->jobs; j < w->jobs + JOBS; j++)
+		if (j->id && j->context)
+			turns_context(w->t, j->id, j->gpu, j->context_out ? 0 : j->context, w->now);
+	for (int g = 0; g < 2; g++) {
+		uint64_t contexts = world_contexts(w, g);
+
+		if (!w->contexts)
+			continue;
+		turns_capacity(w->t, g, w->capacity[g] > contexts ? w->capacity[g] - contexts : 0);
+		turns_there(w->t, g, w->capacity[g] > contexts ? w->capacity[g] - contexts : 1);
+	}
+}
+
+/* Nobody else runs there, except by itself: one of the two must run alone. */
+static bool is_alone(const struct world *w, const struct job *j)
+{
+	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++)
+		if (x != j && x->id && x->gpu == j->gpu && x->does == RUNS && !x->came &&
+		    !x->paused)
+			return false;
+	return true;
+}
+
+/* It came to run by itself, and it or another one there must run alone. */
+static bool is_in_the_way(const struct world *w, const struct job *j)
+{
+	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++)
+		if (x->id && x->gpu == j->gpu && x->restored)
+			return true;
+	return false;
+}
+
 uint64_t world_free(const struct world *w, int gpu)
 {
-	uint64_t mapped = world_mapped(w, gpu);
+	uint64_t mapped = world_mapped(w, gpu) + world_contexts(w, gpu);
 
 	return mapped < w->capacity[gpu] ? w->capacity[gpu] - mapped : 0;
 }
@@ -54,9 +99,11 @@ static void carry_out(struct world *w, const struct turns_order *o)
 		ck_assert_int_ne(j->does, GIVES);
 		ck_assert(!j->grow || !j->pinned);
 		if (j->does == RUNS && !j->paused && !j->said_idle) {
-			ck_assert_msg(somebody_waits_but(w, j), "stopped while nobody waits");
+			ck_assert_msg(somebody_waits_but(w, j) || is_in_the_way(w, j),
+				      "stopped while nobody waits");
 			j->stopped++;
 		}
+		j->gives_context = o->context;
 		j->drained_at = w->now + (j->does != RUNS || j->paused ? 0
 					  : j->lingers_ms > 0          ? j->lingers_ms
 								       : rand() % 150);
@@ -135,6 +182,14 @@ static void give(struct world *w, struct job *j)
 	else if (j->mapped && j->freed < j->gives)
 		return;
 	j->does = OUT;
+	j->came = false;
+	if (j->gives_context && !j->mapped && !j->keeps_context && !j->context_out) {
+		j->context_out = j->restored = true;
+		w->contexts_given++;
+		j->total += j->context;
+	}
+	if (j->gives_context && j->context_out)
+		turns_restored(w->t, j->id, true, w->now);
 	job_tell_need(w, j);
 	turns_mapped(w->t, j->id, j->mapped, w->now);
 	turns_ended(w->t, j->id, end, w->now);
@@ -163,6 +218,11 @@ static void get(struct world *w, struct job *j)
 	}
 	if (j->mapped < j->total)
 		return;
+	if (j->context_out) {
+		j->context_out = false;
+		j->mapped -= j->context;
+		j->total -= j->context;
+	}
 	j->does = RUNS;
 	j->said_want = j->said_idle = false;
 	if (w->now - j->wants_since > j->longest_wait)
@@ -232,9 +292,13 @@ void world_tick(struct world *w)
 		tick_job(w, j);
 		turns_check(w->t);
 	}
+	show_contexts(w);
 	world_decide(w);
 	for (int g = 0; g < 2 && w->exact; g++)
-		ck_assert_uint_le(world_mapped(w, g), w->capacity[g]);
+		ck_assert_uint_le(world_mapped(w, g) + world_contexts(w, g), w->capacity[g]);
+	for (const struct job *j = w->jobs; j < w->jobs + JOBS; j++)
+		if (j->id && j->restored && j->does == RUNS && !j->came && !j->paused)
+			ck_assert_msg(is_alone(w, j), "one that must run alone does not");
 }
 
 void world_run(struct world *w, double ms)
@@ -281,7 +345,7 @@ struct job *job_start(struct world *w, int gpu, uint64_t total, enum turns_class
 
 	while (j->id)
 		j++;
-	*j = (struct job){.gpu = gpu, .does = RUNS, .fills_failed = -1};
+	*j = (struct job){.gpu = gpu, .does = RUNS, .fills_failed = -1, .came = true};
 	j->id = turns_join(w->t, class, weight, w->now);
 	ck_assert_uint_ne(j->id, 0);
 	j->idle_ms = turns_idle_limit(w->t, j->id);

@@ -48,6 +48,13 @@ struct job {
 	int limits;                           /* how often it was told another such time */
 	double work_until, sleep_ms, work_ms; /* of an interactive job; 0: it always works */
 	uint64_t grow;                        /* bytes that an allocation waits for */
+	uint64_t context;                     /* bytes of its context; 0: a world without */
+	bool gives_context;                   /* by the yield under way */
+	bool keeps_context;                   /* it cannot give it */
+	bool never_gives;                     /* nor is it asked for it */
+	bool context_out;                     /* and counts in @total */
+	bool restored;                        /* it was out once */
+	bool came;                            /* it runs without having got a turn */
 	bool pinned;                          /* and it cannot give memory meanwhile */
 	int refused;                          /* allocations that failed */
 	double served_ms;                     /* that it ran and worked */
@@ -62,8 +69,13 @@ struct world {
 	uint64_t capacity[2];
 	double now;
 	uint64_t serial;
+	bool contexts; /* jobs have some */
+	int contexts_given;
 	bool exact; /* nobody takes memory beside the books */
 };
+
+/* Bytes of the contexts that are on @gpu, which no job can have. */
+uint64_t world_contexts(const struct world *w, int gpu);
 
 /* A world of two GPUs and no jobs. @quantum: of a turn, in ms; 0: what the policy says. */
 void world_begin(struct world *w, double quantum);
