@@ -256,7 +256,8 @@
  *
  * An event is a line "event NUMBER UNIX_MS KIND PID UID ID NAME TEXT"; "-" stands for no NAME.
  * The names and commands of another user's members are left out, except for root. All answers end
- * with a line "end". A line "unfit UUID NEEDS THERE" of a member is there if it gets no turn, as above.
+ * with a line "end". A line "unfit UUID NEEDS THERE" of a member is there if it gets no turn, as above, and
+ * "context out|restored" if its context is out, or was once: it runs beside nobody.
  *
  * A directory in a line is the rest of that line (snapshot_dir_check_path()).
  *
@@ -359,7 +360,7 @@
 	X(REPORT_FREED, "freed", "n")         \
 	X(REPORT_MAPPED, "mapped", "n")       \
 	X(REPORT_FILLED, "filled", "")        \
-	X(REPORT_CONTEXT, "context", "wT")    \
+	X(REPORT_CONTEXT, "context", "t")     \
 	X(REPORT_END, "end", "eT")
 
 /* From a job to its client, beside these: its status. */
@@ -425,6 +426,7 @@
 	X(LISTED_WEIGHT, "weight", "n")      \
 	X(LISTED_NEED, "need", "unn")        \
 	X(LISTED_UNFIT, "unfit", "unn")      \
+	X(LISTED_CONTEXT, "context", "t")    \
 	X(LISTED_TURN, "turn", "nnnn")       \
 	X(LISTED_EVENT, "event", "nnwnnwwT") \
 	X(LISTED_NOTE, "note", "t")          \

@@ -34,7 +34,7 @@ static void say_gpus(struct connection *connection)
 
 static void say_member(struct connection *connection, const struct member *m, double now)
 {
-	struct turns_view view = {.unfit_on = -1};
+	struct turns_view view = {.unfit_on = -1, .context = "in"};
 
 	members_look(m, now, &view);
 	connection_say(connection, "member %" PRIu32 " %d %u %s", m->id, m->connection->pid,
@@ -55,6 +55,8 @@ static void say_member(struct connection *connection, const struct member *m, do
 	if (view.unfit_on >= 0)
 		connection_say(connection, "unfit %s %zu %zu", gpus_get(view.unfit_on)->uuid,
 			       view.needs, view.there);
+	if (strcmp(view.context, "in") != 0)
+		connection_say(connection, "context %s", view.context);
 	connection_say(connection, "turn %.0f %.0f %u %" PRIu32, view.wait_ms, view.left_ms,
 		       view.handovers, view.waits_for);
 }

@@ -54,6 +54,12 @@ static bool take_seconds(const char *text, double *ms)
 	return end != text && (!*end || !strcmp(end, "s")) && seconds >= 0.001 && seconds <= 1e6;
 }
 
+static bool take_delay(const char *text, double *ms)
+{
+	*ms = 0;
+	return !strcmp(text, "never") || take_seconds(text, ms);
+}
+
 static bool take_bytes(const char *text, double *bytes)
 {
 	size_t size;
@@ -88,6 +94,7 @@ static const struct {
 	const char *expected;
 } units[] = {
 	[CONF_SECONDS] = {take_seconds, "a number of seconds from 0.001 to 1000000"},
+	[CONF_DELAY] = {take_delay, "a number of seconds from 0.001 to 1000000, or never"},
 	[CONF_BYTES] = {take_bytes, "a size of at most 1024T"},
 	[CONF_COUNT] = {take_count, "a whole number from 1 to 256"},
 };

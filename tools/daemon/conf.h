@@ -30,6 +30,7 @@
 	X(IDLE, "idle", CONF_SECONDS, 0)           /* 0: likewise */                    \
 	X(REST, "rest", CONF_SECONDS, 16000)                                            \
 	X(SILENCE, "silence", CONF_SECONDS, 10000)                                      \
+	X(CONTEXT_AFTER, "context-after", CONF_DELAY, 0) /* 0: never */                 \
 	X(LINGER, "linger", CONF_SECONDS, 5000)                                         \
 	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                    \
 	X(JOBS_PER_USER, "jobs-per-user", CONF_COUNT, 32) /* of a daemon for everybody */
@@ -40,6 +41,7 @@ enum conf_key { CONF_MAP(CONF_ID) CONF_KEYS };
 
 enum conf_unit {
 	CONF_SECONDS, /* kept as milliseconds */
+	CONF_DELAY,   /* the same, or never, which is 0 */
 	CONF_BYTES,   /* up to CONF_BYTES_MAX */
 	CONF_COUNT,   /* from 1 to CONF_COUNT_MAX */
 };

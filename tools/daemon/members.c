@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/reused.h"
 #include "common/settings.h"
+#include "common/size.h"
 #include "common/text.h"
 #include "tools/daemon/shown.h"
 #include "tools/daemon/events.h"
@@ -108,6 +109,28 @@ static void take_shown(int gpu, const struct sample *sample, double now)
 				  now);
 }
 
+/* What each of them has on @gpu beyond its memory. Of one that is not listed by its PID it is not known. */
+static void take_contexts(int gpu, const struct sample *sample, double now)
+{
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++) {
+		size_t bytes = 0;
+
+		if (!m->id || is_unsure(m, now))
+			continue;
+		for (int i = 0; i < sample->nholders && m->connection->pid > 0; i++)
+			if (sample->holders[i].pid == m->connection->pid)
+				bytes = size_less(sample->holders[i].bytes, m->need[gpu].mapped);
+		m->need[gpu].context = bytes;
+		parties_context(parties, m->id, gpu, bytes, now);
+	}
+}
+
+static void take_sample(int gpu, const struct sample *sample, double now)
+{
+	take_shown(gpu, sample, now);
+	take_contexts(gpu, sample, now);
+}
+
 /* Members may have come to have more since. */
 static void forget_shown(int gpu, double now)
 {
@@ -148,7 +171,7 @@ static void end_users(int gpu)
 int members_init(void)
 {
 	const struct gpus_users users = {
-		.shown = take_shown, .mapped = mapped_on, .used = is_used, .end = end_users};
+		.shown = take_sample, .mapped = mapped_on, .used = is_used, .end = end_users};
 
 	parties = parties_new(&(struct turns_settings){0});
 	if (!parties)
@@ -196,7 +219,7 @@ static bool begin(struct connection *connection, const struct line *line)
 	while (m->connection)
 		m++;
 	reused_begins(m->job, m + 1);
-	*m = (struct member){.connection = connection, .weight = 1};
+	*m = (struct member){.connection = connection, .weight = 1, .context_after = -1};
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		m->need[gpu].shown = TURNS_NO_LIMIT;
 	connection->member = m;
@@ -284,6 +307,9 @@ static void join(struct member *m, double now)
 		return;
 	}
 	m->connection->kind = CONNECTION_MEMBER;
+	parties_context_after(parties, m->id, m->context_after);
+	if (m->restored)
+		parties_restored(parties, m->id, m->released, now);
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
 		if (m->need[gpu].told)
 			parties_need(parties, m->id, gpu, m->need[gpu].mapped, m->need[gpu].total,
@@ -304,12 +330,48 @@ static void take_progress(struct member *m, const char *phase)
 	m->drains = !strcmp(phase, "start") || !strcmp(phase, "drain") || !strcmp(phase, "waiting");
 }
 
+/* What it needs for its context is that of others again. */
+static void take_context_back(struct member *m, double now)
+{
+	for (int gpu = 0; gpus_get(gpu); gpu++) {
+		gpus_context_back(gpu, m->need[gpu].out, now);
+		m->need[gpu].out = 0;
+	}
+}
+
+/* Of its introduction, or of a yield that was to take its context. False: it is malformed. */
+static bool take_context(struct member *m, const char *text, double now)
+{
+	bool was_out = m->released;
+
+	if (!strncmp(text, "stays ", 6)) {
+		char cleaned[EVENT_TEXT];
+
+		format_copy(cleaned, sizeof(cleaned), text + 6);
+		note("kept", m, "its context, which others need: %s", cleaned);
+		return true;
+	}
+	m->released = !strcmp(text, "out");
+	m->restored = true;
+	if (!m->released && strcmp(text, "restored") != 0)
+		return false;
+	if (m->id && m->released)
+		note("released", m, "its context, too; it runs beside nobody from now on");
+	else if (m->id && was_out)
+		take_context_back(m, now);
+	if (m->id)
+		parties_restored(parties, m->id, m->released, now);
+	return true;
+}
+
 /* A line that comes in the introduction, and later as well. False: it is malformed. */
 static bool take_fact(struct member *m, const struct line *line, double now)
 {
 	switch (line->id) {
 	case MEMBER_NEED:
 		return take_need(m, line, now);
+	case REPORT_CONTEXT:
+		return take_context(m, line->text, now);
 	case REPORT_STATE:
 		return take_state(m, line->text, now);
 	case REPORT_PROGRESS:
@@ -342,6 +404,9 @@ static bool take_introduction(struct member *m, const struct line *line, double 
 		return take_class(m, line->text);
 	case MEMBER_WEIGHT:
 		return take_weight(m, line->number[0]);
+	case MEMBER_CONTEXT_AFTER:
+		m->context_after = (double)line->number[0] * 1000;
+		return true;
 	case MEMBER_JOINED:
 		join(m, now);
 		return true;
@@ -540,16 +605,20 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 	char bytes[FORMAT_SIZE], timeout[16] = "";
 
 	if (order->bytes == TURNS_ALL)
-		note("gives", m, "all");
+		note("gives", m, order->context ? "all, and its context" : "all");
 	else
 		note("gives", m, "up to %s", format_bytes(bytes, order->bytes));
 	begin_hand(m, HAND_OUT, now);
+	for (int gpu = 0; gpu < TURNS_GPUS && order->context; gpu++)
+		m->need[gpu].out = m->need[gpu].context;
 	m->freed = 0;
 	m->heard_ms += order->timeout_ms;
 	if (order->timeout_ms)
 		snprintf(timeout, sizeof(timeout), " %d", order->timeout_ms);
 	connection_say(m->connection, "yield %lu%s%s", order->bytes, timeout,
-		       order->hold ? " hold" : "");
+		       order->hold      ? " hold"
+		       : order->context ? " context"
+					: "");
 }
 
 static void give_order(const struct party_order *order, void *arg)
@@ -741,11 +810,13 @@ void members_decide(double now)
 	leave_silent_alone(now);
 	gpus_take(now);
 	gpus_sample(ONLY_NEW_MS, now);
-	turns_set(turns, &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
-						  .residence_ms = rules_value(CONF_RESIDENCE),
-						  .idle_ms = rules_value(CONF_IDLE),
-						  .rest_ms = rules_value(CONF_REST),
-						  .takes_ms = TAKES * rules_value(CONF_SILENCE)});
+	turns_set(turns,
+		  &(struct turns_settings){.quantum_ms = rules_value(CONF_QUANTUM),
+					   .residence_ms = rules_value(CONF_RESIDENCE),
+					   .idle_ms = rules_value(CONF_IDLE),
+					   .rest_ms = rules_value(CONF_REST),
+					   .takes_ms = TAKES * rules_value(CONF_SILENCE),
+					   .context_after_ms = rules_value(CONF_CONTEXT_AFTER)});
 	if (!gpus_are_settled(now))
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {

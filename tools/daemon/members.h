@@ -19,6 +19,8 @@
 struct member_need {
 	bool told;
 	size_t mapped, total;
+	size_t context; /* of its context, as NVML shows; 0: not known */
+	size_t out;     /* the same, when it went out; 0: it is not out */
 	size_t shown; /* by NVML; what is @mapped beyond that does not count; TURNS_NO_LIMIT: not known */
 };
 
@@ -36,6 +38,9 @@ struct member {
 	char command[201]; /* cleaned */
 	enum turns_class class;
 	int weight;
+	double context_after; /* milliseconds, as in turns_context_after() */
+	bool restored;        /* its context was out when it joined, or before */
+	bool released;        /* it still was */
 	enum job_state state;
 	double state_ms; /* since when */
 	struct member_need need[TURNS_GPUS];

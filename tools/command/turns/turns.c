@@ -23,7 +23,8 @@ const char help_turns[] =
 	"waits, and for whom. The processes of a job are out, or run, together.\n"
 	"\n"
 	"  set            change settings of cudawd until it ends: quantum, residence, idle,\n"
-	"                 rest, silence, linger (seconds), margin (bytes), jobs-per-user\n"
+	"                 rest, silence, context-after, linger (seconds), margin (bytes),\n"
+	"                 jobs-per-user\n"
 	"  drain          let nobody get a turn on the GPU, a number or UUID, any more. Those that\n"
 	"                 run there are left alone until they end, or 'cudaw yield' asks them\n"
 	"  undrain        let them again\n"
@@ -146,6 +147,12 @@ static void print_unfit(const struct turns_member *m)
 	       format_bytes(there, m->unfit.there));
 }
 
+static void print_context(const struct turns_member *m)
+{
+	printf("process %d runs beside nobody, as its context %s\n", m->pid,
+	       strcmp(m->context, "out") ? "was out once" : "is out");
+}
+
 /* ---- for programs */
 
 static json_t *ms_or_null(double ms)
@@ -173,13 +180,13 @@ static json_t *member_json(const struct turns_list *list, const struct turns_mem
 						       "mapped", (json_int_t)m->needs[i].mapped,
 						       "total", (json_int_t)m->needs[i].total));
 	return json_pack(
-		"{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:i}",
+		"{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:i}",
 		"pid", m->pid, "uid", (int)m->uid, "user", user, "id", output_text_or_null(m->id),
 		"name", output_text_or_null(m->name), "command", output_text_or_null(m->command),
 		"class", m->class, "weight", m->weight, "state", m->state, "gpu", needs, "wait_ms",
 		ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms), "waits_for",
 		other ? json_integer(other->pid) : json_null(), "unfit", unfit_json(&m->unfit),
-		"turns", (int)m->turns);
+		"context", m->context, "turns", (int)m->turns);
 }
 
 static int print_json(const struct turns_list *list)
@@ -215,6 +222,9 @@ static int print_all(const struct turns_list *list, bool json)
 	for (int i = 0; i < list->nmembers; i++)
 		if (list->members[i].unfit.needs)
 			print_unfit(&list->members[i]);
+	for (int i = 0; i < list->nmembers; i++)
+		if (strcmp(list->members[i].context, "in") != 0)
+			print_context(&list->members[i]);
 	return print_members(list);
 }
 

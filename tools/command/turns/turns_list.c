@@ -34,7 +34,8 @@ static int add_member(struct turns_list *list, const struct line *line)
 	member = &grown[list->nmembers++];
 	*member = (struct turns_member){.number = (uint32_t)line->number[0],
 					.pid = (int)line->number[1],
-					.uid = (uid_t)line->number[2]};
+					.uid = (uid_t)line->number[2],
+					.context = "in"};
 	format_copy(member->state, sizeof(member->state), line->word[0]);
 	return 0;
 }
@@ -56,6 +57,7 @@ static const struct line_field fields[FROM_DAEMON] = {
 	[LISTED_NAME] = LINE_FIELD(turns_member, name),
 	[LISTED_COMMAND] = LINE_FIELD(turns_member, command),
 	[LISTED_CLASS] = LINE_FIELD(turns_member, class),
+	[LISTED_CONTEXT] = LINE_FIELD(turns_member, context),
 };
 
 static void describe(struct turns_member *member, const struct line *line)

@@ -32,7 +32,8 @@ struct turns_member {
 	struct turns_unfit {
 		char uuid[NVML_UUID_SIZE];
 		uint64_t needs, there;
-	} unfit; /* needs 0: it fits */
+	} unfit;          /* needs 0: it fits */
+	char context[16]; /* in, out or restored */
 	double wait_ms, left_ms;
 	unsigned int turns;
 };
