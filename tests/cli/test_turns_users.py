@@ -123,5 +123,29 @@ def test_room_that_is_not_taken():
         check("silent" not in cudaw("events").out, "the one that lies was left alone as it said nothing")
 
 
+def test_words_that_free_nothing():
+    """Another one gives what the first one only says that it gives."""
+    half = CAPACITY // 3
+    with node_daemon(*QUICK) as daemon, connected_by_another(daemon.path) as (connection, _):
+        say_memory(daemon.memory, half)
+        lies = liar(daemon, connection, mapped=half, total=half)
+        lies.wait("welcome")
+        # Of a greater weight, so that the first one is asked before.
+        other = Used(daemon, half, listed=False, book={lies: half},
+                     lines=("turns 1", a_job(), "name other", "weight 100", f"need {UUID} {half} {half}",
+                            "state running", "joined"))
+        other.wait("welcome")
+        member = Member(daemon, 0, "member")
+        member.wait("welcome")
+        member.grow(half + half // 2)
+        lies.wait("yield")
+
+        def is_served():
+            lies.say("freed 0", f"mapped {half}")
+            return member.count("try")
+        until(is_served, 30, "the other one has given its memory")
+        equal(lies.count("yield"), 1, "how often the first one was asked")
+
+
 if __name__ == "__main__":
     main()

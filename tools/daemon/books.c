@@ -474,7 +474,9 @@ void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	if (!m)
 		return;
 	set_mapped(m, bytes);
-	progress(t, m, now);
+	/* Of a yield it is the last word, and its end follows. */
+	if (m->phase != PHASE_LEAVING)
+		progress(t, m, now);
 }
 
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
@@ -484,10 +486,11 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	books_advance(t, now);
 	if (!m || m->phase != PHASE_LEAVING)
 		return;
+	if (bytes > m->freed)
+		progress(t, m, now);
 	m->freed = bytes;
 	m->rests |= bytes > 0;
 	set_mapped(m, bytes < m->yield_from ? m->yield_from - bytes : 0);
-	progress(t, m, now);
 }
 
 void turns_rests(struct turns *t, uint32_t id, double now)

@@ -396,15 +396,16 @@ void parties_ends(struct parties *p, uint32_t id, double now)
 void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 {
 	struct process *m = parties_find(p, id);
+	bool more = m && bytes > m->freed;
 
 	if (!m)
 		return;
 	m->freed = bytes;
 	if (bytes)
 		turns_rests(p->turns, m->party->member, now);
-	if (m->asked && m->party->together)
+	if (m->asked && m->party->together && more)
 		turns_progress(p->turns, m->party->member, now);
-	else if (m->asked)
+	else if (m->asked && !m->party->together)
 		turns_freed(p->turns, m->party->member, bytes, now);
 }
 
@@ -434,7 +435,8 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 		return;
 	set_mapped(m, bytes);
 	if (m->party->together) {
-		turns_progress(p->turns, m->party->member, now);
+		if (m->party->round != ROUND_OUT)
+			turns_progress(p->turns, m->party->member, now);
 		return;
 	}
 	FOR_EACH_OF(p, m->party, other)

@@ -255,6 +255,26 @@ START_TEST(room_is_kept_longer_while_others_give)
 }
 END_TEST
 
+/* Others may have their turns after a while. */
+START_TEST(words_that_free_nothing_keep_no_gpu)
+{
+	struct account *first = runs(60), *next = waits(60);
+	double now = NOW;
+
+	first->vtime = 1e5;
+	first->phase_since = 0;
+	decide(now);
+	ck_assert_int_eq(ordered(TURNS_YIELD, first), 20 * GIB);
+	for (; now < NOW + 8000; now += 100) {
+		turns_freed(t, first->id, 0, now);
+		turns_mapped(t, first->id, 60 * GIB, now);
+		decide(now);
+	}
+	ck_assert(!next->slot);
+	ck_assert_int_eq(first->phase, PHASE_LEAVING);
+}
+END_TEST
+
 /* What a member with several GPUs says after it was given room gives it no more. */
 START_TEST(room_on_several_gpus_is_what_was_given)
 {
@@ -293,6 +313,7 @@ int main(void)
 	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
 	tcase_add_test(cases, room_that_is_taken_slowly_is_kept);
 	tcase_add_test(cases, room_is_kept_longer_while_others_give);
+	tcase_add_test(cases, words_that_free_nothing_keep_no_gpu);
 	tcase_add_test(cases, room_on_several_gpus_is_what_was_given);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
