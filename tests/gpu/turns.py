@@ -12,13 +12,14 @@ import sys
 import time
 
 import gpulib
-from gpulib import Job, Skip, check, cudaw_ok, figure, main, same_lines
+from gpulib import Job, Skip, check, cudaw_ok, equal, figure, main, same_lines
 from daemons import end_daemons, leave, members, start_daemon
 from harness import until
 
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 MIB, GIB = 1 << 20, 1 << 30
 TURNS = ("--quantum", "0.3", "--residence", "0.2")
+CONTEXT_MIB = 530
 
 
 def started(name, program, *args):
@@ -139,7 +140,29 @@ def large_jobs():
     check("every word right" in first.finish(timeout=240), "a job did not verify its memory")
 
 
+def a_context_makes_room():
+    """One has filled the GPU, and fits only without the context of the other one."""
+    other = leave(6 * 1024)
+    size = int(gpulib.smi("gpu=memory.free")[0][0]) - CONTEXT_MIB - CONTEXT_MIB // 4
+    start_daemon(*TURNS, "--margin", "16M", "--context-after", "1")
+    big = started("big", "counter", "--mib", size, "--allocs", 16, "--verify", 1, "--steps", 1000000, "--step-ms", 5)
+    big.wait_steps(3)
+    cudaw_ok("pause", big.pid)
+    small = started("small", "counter", "--mib", 1024, "--allocs", 16, "--verify", 1, "--steps", 1000000,
+                    "--step-ms", 5)
+    small.wait_steps(3)
+    cudaw_ok("resume", "--no-wait", big.pid)
+    for _ in range(3):
+        big.wait_steps(big.steps() + 3)
+        equal(members()[small.pid]["context"], "out", "the context of the small job")
+        small.wait_steps(small.steps() + 3)
+    for job in (big, small):
+        until(lambda job=job: members()[job.pid]["state"] == "runs", 60, "it has its turn")
+        check("every word right" in job.finish(), "the job did not verify its memory")
+    other.discard()
+
+
 main(taking_turns(5 * 1024, "finetune.py", "--gib", 2, "--steps", 2000),
      together(6 * 1024, "nccl_training.py", "--kind", "ddp", "--ranks", 2, "--steps", 300, "--transport",
               "cumem"),
-     through_kills, large_jobs)
+     through_kills, a_context_makes_room, large_jobs)
