@@ -79,6 +79,8 @@ $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)
 
 # There is as much memory as it says.
 $(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
+$(O)/tests/unit/checkpoint/test_transfer: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_cgroup_available hostmem_populate)
+$(O)/tests/unit/checkpoint/test_transfer: | $(SIM)
 
 $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@

@@ -4,9 +4,11 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/system/hostmem.h"
+#include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,11 +70,30 @@ static int copy(struct worker *w, CUdeviceptr dev, char *host, size_t size, int 
 			   : w->drv->cuMemcpyHtoDAsync_v2(dev, host, size, w->streams[which]));
 }
 
+/*
+ * Whether all workers may have buffers. As much again must be left: where memory runs out, the kernel ends a process.
+ */
+static bool has_room(const struct worker *w)
+{
+	struct transfer *t = w->transfer;
+	int room = __atomic_load_n(&t->room, __ATOMIC_RELAXED);
+
+	if (!room) {
+		size_t left = size_min(hostmem_machine_available(), hostmem_cgroup_available());
+
+		room = left / 2 / (2 * w->buffer) >= t->threads ? 1 : -1;
+		__atomic_store_n(&t->room, room, __ATOMIC_RELAXED);
+	}
+	return room > 0;
+}
+
 /* If they cannot be pinned, the driver itself copies from and to pageable memory. */
 static int make_buffers(struct worker *w)
 {
 	if (w->buffers)
 		return 0;
+	if (!has_room(w))
+		return -ENOMEM;
 	w->buffers = hostmem_reserve(2 * w->buffer);
 	if (w->buffers && hostmem_populate(w->buffers, 2 * w->buffer)) {
 		hostmem_release(w->buffers, 2 * w->buffer);
@@ -120,15 +141,39 @@ static int fill_buffer(const struct worker *w, const struct run *r, size_t at, c
 	return 0;
 }
 
+/* One worker at a time, from and to the spill file. */
+static int copy_by_one_buffer(struct worker *w, const struct run *r)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	bool out = w->transfer->direction == TRANSFER_OUT;
+	char *buffer = spill_buffer();
+	int error = 0;
+
+	pthread_mutex_lock(&lock);
+	for (size_t at = 0, size; at < r->size && !error; at += size) {
+		size = size_min(r->size - at, SPILL_BUFFER);
+		if (!out)
+			error = fill_buffer(w, r, at, buffer, size);
+		if (!error)
+			error = copy(w, r->dev + at, buffer, size, 0);
+		if (!error)
+			error = sync_stream(w, 0);
+		if (!error && out)
+			error = empty_buffer(w, r, at, buffer, size);
+	}
+	pthread_mutex_unlock(&lock);
+	return error;
+}
+
 /* Without room for buffers: the driver has its own, but cannot copy to a file. */
 static int copy_unbuffered(struct worker *w, const struct run *r)
 {
-	return r->host ? copy(w, r->dev, r->host, r->size, 0) : -ENOMEM;
+	return r->host ? copy(w, r->dev, r->host, r->size, 0) : copy_by_one_buffer(w, r);
 }
 
 static size_t buffer_bytes(const struct worker *w, const struct run *r, size_t at)
 {
-	return r->size - at < w->buffer ? r->size - at : w->buffer;
+	return size_min(r->size - at, w->buffer);
 }
 
 /* Step k fills buffer k % 2 from the GPU, while the CPU empties the one of step k - 1. */
@@ -427,5 +472,7 @@ int transfer_run(struct transfer *t)
 	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
 	if (threads > TRANSFER_WORKERS)
 		threads = TRANSFER_WORKERS;
-	return workers_run(&t->workers, threads ? threads : 1, worker_main, t);
+	t->threads = threads ? threads : 1;
+	t->room = 0;
+	return workers_run(&t->workers, t->threads, worker_main, t);
 }

@@ -19,7 +19,9 @@
  * empties the other. Pinning costs 20 ms a GiB, which no number of threads makes much faster, and
  * the driver's checkpoint unpins and pins all of it again; so only memory that stays pinned is
  * pinned. [H200, 16 cores, 32 GiB: pinned 55 GB/s, through buffers 42 GB/s into memory that is
- * present and 29 GB/s into fresh memory, pinning it on the way 24 GB/s]
+ * present and 29 GB/s into fresh memory, pinning it on the way 24 GB/s] If host memory is too short for the
+ * buffers, the driver copies from and to memory that is not pinned, and a worker at a time through the buffer of the
+ * spill file (spill.h).
  */
 #include "checkpoint/engine/digest.h"
 #include "common/system/workers.h"
@@ -75,6 +77,8 @@ struct transfer {
 	void (*arrived)(void *arg, size_t piece); /* a piece has been copied; may be NULL */
 	void *arg;
 	size_t next_slot; /* the first that is free; transfer_run() takes as many as it needs */
+	size_t threads; /* by transfer_run(), whose workers may have buffers if @room is positive; 0: not known yet */
+	int room;
 
 	/* The outcome of transfer_run(); its workers use these too. */
 	struct workers workers;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
+#include "common/system/hostmem.h"
 #include "common/system/memory_fs.h"
 #include "common/system/ownfd.h"
 #include "common/settings.h"
@@ -16,6 +17,7 @@
 #include "common/log.h"
 
 static struct ownfd spill = OWNFD_NONE;
+static char *buffer;
 
 /* NULL: none, or one that would take memory instead of giving some. */
 static const char *directory(void)
@@ -64,6 +66,23 @@ static int open_unnamed(const char *dir)
 	return fd >= 0 || errno != EINVAL ? fd : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 }
 
+static int make_buffer(void)
+{
+	char *made = buffer ? buffer : hostmem_reserve(SPILL_BUFFER);
+	int ret = made ? hostmem_populate(made, SPILL_BUFFER) : -errno;
+
+	if (!ret)
+		buffer = made;
+	else if (!buffer)
+		hostmem_release(made, SPILL_BUFFER);
+	return ret;
+}
+
+char *spill_buffer(void)
+{
+	return buffer;
+}
+
 int spill_open(size_t size)
 {
 	const char *dir = directory();
@@ -81,6 +100,8 @@ int spill_open(size_t size)
 		error = errno;
 	else
 		error = posix_fallocate(ownfd_get(&spill), 0, size);
+	if (!error)
+		error = -make_buffer();
 	if (error)
 		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size,
 		       error_text(error));

@@ -16,12 +16,21 @@
  */
 size_t spill_space(void);
 
+#define SPILL_BUFFER (1UL << 20)
+
 /*
  * Open the file if it is not open, and reserve @size bytes of disk. Returns 0 or a negative errno,
  * after an error message that names the directory.
  */
 int spill_open(size_t size);
 void spill_close(void);
+
+/*
+ * SPILL_BUFFER bytes for one copy at a time from or to the file, which are taken when it is first opened: when it is
+ * read, the control group may be full, and the kernel would end one of its processes for a page. They stay for good,
+ * as the driver may still write there after a failure. NULL: it was never opened.
+ */
+char *spill_buffer(void);
 
 /*
  * Write or read all of [@data, @data + @size) at @offset; data and numbers are multiples of 4 KiB.

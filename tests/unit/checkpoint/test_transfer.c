@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies to and from the spill file, over the simulated driver in this process, with memory for buffers and without. */
+#include "checkpoint/engine/transfer.h"
+#include "checkpoint/host/spill.h"
+#include "common/system/hostmem.h"
+#include "vmem/vmem.h"
+
+#include "tests/check_suite.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECES   16
+#define GRANULES 2 /* of a piece */
+#define COUNT    (PIECES * GRANULES)
+#define SIZE     (COUNT * VMEM_GRANULE)
+
+static struct cuda_driver drv;
+static CUcontext ctx;
+static char *memory; /* the simulated GPU's is there for the CPU, too */
+static size_t left;  /* what the control group leaves */
+static size_t populated;
+
+size_t __wrap_hostmem_cgroup_available(void);
+int __wrap_hostmem_populate(void *start, size_t size);
+int __real_hostmem_populate(void *start, size_t size);
+
+size_t __wrap_hostmem_cgroup_available(void)
+{
+	return left;
+}
+
+int __wrap_hostmem_populate(void *start, size_t size)
+{
+	__atomic_fetch_add(&populated, size, __ATOMIC_RELAXED);
+	return __real_hostmem_populate(start, size);
+}
+
+static void fill(unsigned char with)
+{
+	for (size_t i = 0; i < SIZE; i++)
+		memory[i] = (char)(with ? i * 2654435761u >> 13 : 0);
+}
+
+static void setup(void)
+{
+	const char *missing;
+	void *library = dlopen(getenv("CUDAW_REAL_LIBCUDA"), RTLD_NOW);
+	CUdeviceptr at;
+
+	ck_assert_msg(library, "%s", dlerror());
+	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
+	ck_assert_int_eq(((__typeof__(cuInit) *)dlsym(library, "cuInit"))(0), 0);
+	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(&ctx, 0), 0);
+	ck_assert_int_eq(drv.cuCtxSetCurrent(ctx), 0);
+	ck_assert_int_eq(drv.cuMemAlloc_v2(&at, SIZE), 0);
+	memory = (char *)at;
+	setenv("CUDAW_SPILL_DIR", "/var/tmp", 1);
+	ck_assert_int_eq(spill_open(SIZE), 0);
+}
+
+static void move(enum transfer_direction direction)
+{
+	static uint32_t slots[COUNT];
+	static struct transfer_piece pieces[PIECES];
+	size_t done = 0;
+	struct transfer t = {.drv = &drv,
+			     .direction = direction,
+			     .pieces = pieces,
+			     .count = PIECES,
+			     .bytes = SIZE,
+			     .slots = slots,
+			     .done = &done};
+
+	for (size_t i = 0; i < PIECES; i++)
+		pieces[i] = (struct transfer_piece){.ctx = ctx,
+						    .dev = (CUdeviceptr)memory +
+							   i * GRANULES * VMEM_GRANULE,
+						    .first = i * GRANULES,
+						    .count = GRANULES};
+	populated = 0;
+	ck_assert_int_eq(transfer_run(&t), 0);
+	ck_assert_uint_eq(done, SIZE);
+}
+
+static void check_contents(void)
+{
+	for (size_t i = 0; i < SIZE; i += i % 4096 ? 997 : 1)
+		ck_assert_int_eq(memory[i], (char)(i * 2654435761u >> 13));
+}
+
+START_TEST(buffers_are_taken_where_there_is_room)
+{
+	left = SIZE_MAX;
+	fill(1);
+	move(TRANSFER_OUT);
+	ck_assert_uint_gt(populated, 0);
+	fill(0);
+	move(TRANSFER_IN);
+	ck_assert_uint_gt(populated, 0);
+	check_contents();
+}
+END_TEST
+
+/* A page would be one too many: the kernel would end a process. */
+START_TEST(a_full_group_gives_no_page)
+{
+	left = _i ? SIZE_MAX : 0;
+	fill(1);
+	move(TRANSFER_OUT);
+	ck_assert_int_eq(populated > 0, _i);
+	left = 0;
+	fill(0);
+	move(TRANSFER_IN);
+	ck_assert_uint_eq(populated, 0);
+	check_contents();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("transfer");
+	TCase *tc = tcase_create("transfer");
+
+	tcase_add_checked_fixture(tc, setup, spill_close);
+	tcase_add_test(tc, buffers_are_taken_where_there_is_room);
+	tcase_add_loop_test(tc, a_full_group_gives_no_page, 0, 2);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
