@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cudawd of the tests in which jobs take turns, and what it says of them."""
+"""cudawd of the tests in which jobs take turns, what it says of them, and two jobs that do."""
 import json
 import os
 import signal
 import subprocess
 
 import gpulib
-from gpulib import BUILD, RUNTIME_DIR, after_case, base_environment, cudaw, cudaw_ok, hog
+from gpulib import (BUILD, RUNTIME_DIR, Job, after_case, base_environment, check, cudaw, cudaw_ok, figure, hog,
+                    same_lines)
 from harness import ends_with_us, until
 
+TURNS = ("--quantum", "0.3", "--residence", "0.2")
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 daemons = []
 
@@ -47,3 +49,37 @@ def leave(mib):
     """Take the GPU's memory but for @mib."""
     free = int(gpulib.smi("gpu=memory.free")[0][0])
     return hog("--mib", free - mib)[0]
+
+
+def started(name, program, *args):
+    return Job(program, *args, name=name, env={"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory"})
+
+
+def turns():
+    return sum(row["turns"] for row in members().values())
+
+
+def two(program, *args):
+    first = started("first", program, *args)
+    until(lambda: first.pid in members(), 60, "the first has joined")
+    return first, started("second", program, *args)
+
+
+def taking_turns(count, free_mib, program, *args):
+    """Two jobs of @program print what one prints natively, after at least @count turns. A third leaves @free_mib."""
+    def case():
+        native = Job(program, *args, mode="native").result(100)
+        other = leave(free_mib)
+        start_daemon(*TURNS)
+        both, most = two(program, *args), [0]
+
+        def ended():
+            most.append(max(most[-1], turns()))
+            return any(job.ended() for job in both)
+        until(ended, 120, "one of them makes all its steps")
+        for job in both:
+            same_lines(job.result(120), native, "of a job that takes turns")
+        figure(f"turns_{os.path.splitext(program)[0]}", most[-1], "")
+        check(most[-1] >= count, f"they had {most[-1]} turns, not {count}")
+        other.discard()
+    return f"{program} {' '.join(map(str, args))}", case

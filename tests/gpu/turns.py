@@ -13,46 +13,12 @@ import time
 
 import gpulib
 from gpulib import Job, Skip, check, cudaw_ok, equal, figure, main, same_lines
-from daemons import end_daemons, leave, members, start_daemon
+from daemons import TURNS, end_daemons, leave, members, start_daemon, started, taking_turns, turns, two
 from harness import until
 
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 MIB, GIB = 1 << 20, 1 << 30
-TURNS = ("--quantum", "0.3", "--residence", "0.2")
 CONTEXT_MIB = 530
-
-
-def started(name, program, *args):
-    return Job(program, *args, name=name, env={"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory"})
-
-
-def turns():
-    return sum(row["turns"] for row in members().values())
-
-
-def two(program, *args):
-    first = started("first", program, *args)
-    until(lambda: first.pid in members(), 60, "the first has joined")
-    return first, started("second", program, *args)
-
-
-def taking_turns(free_mib, program, *args):
-    def case():
-        native = Job(program, *args, mode="native").result(100)
-        other = leave(free_mib)
-        start_daemon(*TURNS)
-        both, most = two(program, *args), [0]
-
-        def ended():
-            most.append(max(most[-1], turns()))
-            return any(job.ended() for job in both)
-        until(ended, 120, "one of them makes all its steps")
-        for job in both:
-            same_lines(job.result(120), native, "of a job that takes turns")
-        figure(f"turns_{os.path.splitext(program)[0]}", most[-1], "")
-        check(most[-1] >= COUNT, f"they had {most[-1]} turns, not {COUNT}")
-        other.discard()
-    return f"{program} {' '.join(map(str, args))}", case
 
 
 def through_kills():
@@ -162,7 +128,7 @@ def a_context_makes_room():
     other.discard()
 
 
-main(taking_turns(5 * 1024, "finetune.py", "--gib", 2, "--steps", 2000),
+main(taking_turns(COUNT, 5 * 1024, "finetune.py", "--gib", 2, "--steps", 2000),
      together(6 * 1024, "nccl_training.py", "--kind", "ddp", "--ranks", 2, "--steps", 300, "--transport",
               "cumem"),
      through_kills, a_context_makes_room, large_jobs)

@@ -16,7 +16,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--hold-mib", type=int, default=0, help="memory beside that")
     args = parser.parse_args()
+    held = cupy.arange(args.hold_mib << 18, dtype=cupy.uint32)
     mix = cupy.ElementwiseKernel("uint32 x, uint32 k", "uint32 y", "y = x * 1664525u + k + i",
                                  "mix")
     words = cupy.arange(1 << 20, dtype=cupy.uint32)
@@ -30,6 +32,7 @@ def main():
         cupy.cuda.Stream.null.synchronize()
         print("step", k + 1, flush=True)
         time.sleep(args.step_ms / 1000)
+    print("held", digest(held))
     print("words", digest(words))
     print("product", digest(product))
     print("spectrum", digest(spectrum))

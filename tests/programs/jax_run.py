@@ -31,9 +31,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--step-ms", type=float, default=0)
+    parser.add_argument("--hold-mib", type=int, default=0, help="memory beside that")
     args = parser.parse_args()
     if jax.default_backend() != "gpu":
         raise SystemExit("jax_run: JAX has no GPU here")
+    held = jnp.arange(args.hold_mib << 18, dtype=jnp.uint32)
     keys = jax.random.split(jax.random.PRNGKey(22), 6)
     shapes = ((128, 512), (512, 512), (512, 512), (512, 16))
     weights = [jax.random.normal(key, shape) / shape[0] ** 0.5 for key, shape in zip(keys, shapes)]
@@ -43,6 +45,7 @@ def main():
         loss, weights = train(weights, inputs, targets)
         print("step", k + 1, float(loss).hex(), flush=True)
         time.sleep(args.step_ms / 1000)
+    print("held", int(held.sum()))
     print("weights", [float(jnp.abs(w).sum()).hex() for w in weights])
 
 
