@@ -125,9 +125,10 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
 
 $(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
-$(O)/tests/fuzz/fuzz_snapshot: $(wildcard common/*.c common/*/*.c checkpoint/snapshot/*.c)
+# What is for the faces alone needs their linking.
+$(O)/tests/fuzz/fuzz_snapshot: $(filter-out %/forks.c %/uncancelled.c,$(wildcard common/*.c common/*/*.c checkpoint/snapshot/*.c))
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/find/buildid.c
-$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c
+$(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c common/protocol/beacon.c
 $(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/codec.c $(addprefix tools/job/,reach.c status.c steps.c) \
 	$(addprefix common/,protocol/lines.c nvml.c system/ownfd.c text.c)
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c size.c text.c)
