@@ -55,38 +55,33 @@ static int count_clients(void)
 	return n;
 }
 
-void server_say(const struct client *c, const char *fmt, ...)
+static void send_line(const struct client *c, const char *line, size_t len)
 {
-	char line[PROTOCOL_LINE];
-	va_list ap;
-	int len;
-
-	va_start(ap, fmt);
-	len = vsnprintf(line, sizeof(line) - 1, fmt, ap);
-	va_end(ap);
-	if (len > (int)sizeof(line) - 2)
-		len = sizeof(line) - 2;
-	for (int i = 0; i < len; i++)
-		if (line[i] == '\n')
-			line[i] = ' ';
-	line[len++] = '\n';
-	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) == len)
+	if (send(ownfd_get(&c->own), line, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len)
 		return;
 	pr_debug("send: %s", error_text(errno));
 	if (c->adopted)
 		clients[c - clients].gone = true;
 }
 
-void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)
+void server_say(const struct client *c, const char *fmt, ...)
 {
-	char message[PROTOCOL_LINE] = "";
+	char line[PROTOCOL_LINE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (fmt)
-		vsnprintf(message, sizeof(message), fmt, ap);
+	send_line(c, line, lines_write(line, fmt, ap));
 	va_end(ap);
-	server_say(c, "end %s%s%s", end_names[code], *message ? " " : "", message);
+}
+
+void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)
+{
+	char line[PROTOCOL_LINE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	send_line(c, line, lines_write_end(line, code, fmt, ap));
+	va_end(ap);
 	clients[c - clients].ended |= c->waits != WAITS_LEASE;
 }
 

@@ -2,9 +2,11 @@
 #include "common/protocol/lines.h"
 #include "common/ascii.h"
 #include "common/nvml.h"
+#include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -68,6 +70,30 @@ const char *lines_fault(int error)
 {
 	return error == -EBADMSG ? "a line contains a NUL byte"
 				 : "a line is longer than 4096 bytes";
+}
+
+/* @line has the first @len bytes of a line, or what there was room for. */
+static size_t finish(char line[PROTOCOL_LINE], size_t len)
+{
+	len = size_min(len, PROTOCOL_LINE - 2);
+	for (size_t i = 0; i < len; i++)
+		if (line[i] == '\n')
+			line[i] = ' ';
+	line[len] = '\n';
+	return len + 1;
+}
+
+size_t lines_write(char line[PROTOCOL_LINE], const char *fmt, va_list ap)
+{
+	return finish(line, vsnprintf(line, PROTOCOL_LINE - 1, fmt, ap));
+}
+
+size_t lines_write_end(char line[PROTOCOL_LINE], enum end_code code, const char *fmt, va_list ap)
+{
+	size_t len = snprintf(line, PROTOCOL_LINE, "end %s ", end_names[code]);
+	size_t text = fmt ? vsnprintf(line + len, PROTOCOL_LINE - 1 - len, fmt, ap) : 0;
+
+	return finish(line, text ? len + text : len - 1);
 }
 
 #define NAME(id, text) text,

@@ -6,6 +6,7 @@
  */
 #include "common/protocol/protocol.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +30,15 @@ int lines_read(struct lines *lines, int fd, int *token);
  */
 int lines_next(struct lines *lines, char **line);
 const char *lines_fault(int error);
+
+/*
+ * Write a line into @line, newlines in it as blanks, and cut where it is too long. Returns its length, with the newline
+ * at its end; no zero follows.
+ */
+size_t lines_write(char line[PROTOCOL_LINE], const char *fmt, va_list ap);
+
+/* The same for an "end", with the text of @fmt, or NULL for none. */
+size_t lines_write_end(char line[PROTOCOL_LINE], enum end_code code, const char *fmt, va_list ap);
 
 /* The words of protocol.h for the codes of the last line, and for the states of a process. */
 extern const char *const end_names[ENDS], *const state_names[STATES];

@@ -94,23 +94,26 @@ static size_t send_some(struct connection *connection, const char *text, size_t 
 	return sent < 0 ? 0 : sent;
 }
 
-void connection_say(struct connection *connection, const char *fmt, ...)
+static void send_line(struct connection *connection, const char *line, size_t len)
 {
-	char line[PROTOCOL_LINE];
-	size_t len, sent = 0;
-	va_list ap;
+	size_t sent = 0;
 
 	if (connection->gone || connection->ending || connection->fd < 0)
 		return;
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line) - 1, fmt, ap);
-	va_end(ap);
-	len = strlen(line);
-	line[len++] = '\n';
 	if (!connection->unsent_len)
 		sent = send_some(connection, line, len);
 	if (sent < len && !connection->gone)
 		keep_unsent(connection, line + sent, len - sent);
+}
+
+void connection_say(struct connection *connection, const char *fmt, ...)
+{
+	char line[PROTOCOL_LINE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	send_line(connection, line, lines_write(line, fmt, ap));
+	va_end(ap);
 }
 
 static void send_unsent(struct connection *connection)
@@ -153,14 +156,12 @@ bool connection_may_be_job(const struct connection *connection)
 
 void connection_answer(struct connection *connection, enum end_code code, const char *fmt, ...)
 {
-	char message[PROTOCOL_MESSAGE] = "";
+	char line[PROTOCOL_LINE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (fmt)
-		vsnprintf(message, sizeof(message), fmt, ap);
+	send_line(connection, line, lines_write_end(line, code, fmt, ap));
 	va_end(ap);
-	connection_say(connection, "end %s%s%s", end_names[code], *message ? " " : "", message);
 	connection->ending = true;
 	connection->since_ms = clock_ms();
 }

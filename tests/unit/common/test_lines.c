@@ -271,6 +271,46 @@ START_TEST(codes_of_an_end)
 }
 END_TEST
 
+/* @end: END_NONE for a line that is no "end" */
+static size_t written(char line[PROTOCOL_LINE], enum end_code end, const char *fmt, ...)
+{
+	size_t len;
+	va_list ap;
+
+	va_start(ap, fmt);
+	len = end ? lines_write_end(line, end, fmt, ap) : lines_write(line, fmt, ap);
+	va_end(ap);
+	return len;
+}
+
+#define WRITES(text, ...)                                                    \
+	do {                                                                 \
+		ck_assert_uint_eq(written(line, __VA_ARGS__), strlen(text)); \
+		ck_assert_mem_eq(line, text, strlen(text));                  \
+	} while (0)
+
+START_TEST(lines_that_are_written)
+{
+	char line[PROTOCOL_LINE], longer[PROTOCOL_LINE + 2];
+	size_t len;
+
+	WRITES("need 1 2\n", END_NONE, "need %d %d", 1, 2);
+	WRITES("name a b\n", END_NONE, "name %s", "a\nb");
+	WRITES("end ok\n", END_OK, NULL);
+	WRITES("end ok\n", END_OK, "%s", "");
+	WRITES("end busy it is so\n", END_BUSY, "it %s", "is\nso");
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	for (int end = END_NONE; end <= END_NONE + 1; end++) {
+		len = written(line, end, "%s", longer);
+		ck_assert_uint_lt(len, PROTOCOL_LINE);
+		ck_assert_uint_ge(len, PROTOCOL_LINE - 1);
+		ck_assert_int_eq(line[len - 1], '\n');
+		ck_assert_int_eq(line[len - 2], 'x');
+	}
+}
+END_TEST
+
 /* Nothing is read or written beyond what is there. */
 static void check_any(const struct line_table *table, const char *bytes, size_t size)
 {
@@ -320,6 +360,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_line_is_malformed, 0, sizeof(malformed) / sizeof(malformed[0]));
 	tcase_add_test(tc, words_of_any_length);
 	tcase_add_test(tc, codes_of_an_end);
+	tcase_add_test(tc, lines_that_are_written);
 	tcase_add_loop_test(tc, a_line_is_cut_or_changed, 0, sizeof(parsed) / sizeof(parsed[0]));
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
