@@ -116,6 +116,8 @@ bool setting_check(const struct setting *setting, const char *value, char *why)
 		return check_words(setting, value, why);
 	if (setting->kind == A_SIZE && !size_parse(value, &size))
 		expected = "a number of bytes, as 8G";
+	if (setting->kind == A_MEMORY && (!size_parse(value, &size) || size < SETTING_MEMORY_MIN))
+		expected = "a number of bytes from 2M on, as 20G";
 	if (setting->kind == A_SOCKET && !is_socket(value))
 		expected = "off, user, node or an absolute path";
 	if (setting->kind == A_WEIGHT && !parse_weight(value))

@@ -20,8 +20,9 @@
 
 enum setting_kind {
 	A_WORD,
-	A_LIST, /* some of the words, separated by commas */
-	A_SIZE, /* a number of bytes, with or without K, M, G or T */
+	A_LIST,   /* some of the words, separated by commas */
+	A_SIZE,   /* a number of bytes, with or without K, M, G or T */
+	A_MEMORY, /* the same, from SETTING_MEMORY_MIN on */
 	A_SIGNAL,
 	A_DISK_DIRECTORY, /* exists, and its files are not memory */
 	A_NEW_DIRECTORY,  /* exists, or its parent does */
@@ -125,6 +126,9 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "With CUDAW_TURNS: a number of seconds. The job gives its CUDA context, too, once another job "     \
 	  "that can only run without it has waited for so long, or this job is out for so long. From then "   \
 	  "on it runs beside no other job (docs/turns.md). never: it keeps its context.")                     \
+	X(MEM, "CUDAW_MEM", A_MEMORY, NO_WORDS, "no limit", "there is no limit", READ_BY_JOBS,                \
+	  "The most memory that the job may have on each GPU, all its processes together: a "                 \
+	  "number with K, M, G or T, as 20G (docs/memory-limit.md).")                                         \
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,                  \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                                 \
 	X(LOG, "CUDAW_LOG", A_WORD, WORDS("error", "warn", "info", "debug"), "error", "error",                \
@@ -156,6 +160,7 @@ enum setting_id { SETTINGS_MAP(SETTING_ID) SETTINGS };
 
 #define SETTING_WEIGHT_MAX 100
 #define SETTING_TIME_MAX   1000000
+#define SETTING_MEMORY_MIN (2UL << 20) /* the least that a GPU maps */
 
 struct setting {
 	const char *name;
@@ -184,7 +189,7 @@ bool setting_lists(enum setting_id id, const char *word);
 /* True if an A_WORD with "0" among its words has another one. */
 bool setting_enabled(enum setting_id id);
 
-/* The value of an A_SIZE in *@size, which stays as it is if the setting gives none. */
+/* The value of an A_SIZE or A_MEMORY in *@size, which stays as it is if the setting gives none. */
 void setting_size(enum setting_id id, size_t *size);
 
 /* The value of an A_SOCKET; NULL: off. */

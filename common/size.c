@@ -9,7 +9,7 @@
 
 bool size_parse(const char *text, size_t *size)
 {
-	static const char units[] = "KMGT";
+	static const char units[] = "KkMmGgTt";
 	char *end;
 	unsigned long value;
 	const char *unit;
@@ -18,7 +18,7 @@ bool size_parse(const char *text, size_t *size)
 	errno = 0;
 	value = strtoul(text, &end, 10);
 	unit = *end ? strchr(units, *end) : NULL;
-	shift = unit ? 10 * (unit - units + 1) : 0;
+	shift = unit ? 10 * ((unit - units) / 2 + 1) : 0;
 	if (!ascii_is_digit(*text) || errno || (*end && (!unit || end[1])) ||
 	    value > SIZE_MAX >> shift)
 		return false;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /*
- * A number of bytes with an optional K, M, G or T; false, and *@size untouched, for anything else,
+ * A number of bytes with an optional K, M, G or T, small or capital; false, and *@size untouched, for anything else,
  * or for more than a size_t holds.
  */
 bool size_parse(const char *text, size_t *size);

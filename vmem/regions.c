@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
+#include "common/protocol/quota.h"
 #include "common/reused.h"
 
 #include <stdlib.h>
@@ -284,13 +285,15 @@ static void add_batch(void)
 		LL_PREPEND(vm.regions, &batch->regions[i]);
 }
 
-/* An object with @size bytes of addresses, not mapped. */
+/* An object with @size bytes of addresses and of the quota, not mapped. */
 static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct region **region)
 {
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
 	CUdeviceptr start;
 	struct region *r;
 
+	if (!quota_take(dev, size))
+		return rc;
 	pthread_mutex_lock(&vm.lock);
 	if (!vm.regions)
 		add_batch();
@@ -309,12 +312,15 @@ static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct reg
 		*region = r;
 	}
 	pthread_mutex_unlock(&vm.lock);
+	if (rc != CUDA_SUCCESS)
+		quota_give(dev, size);
 	return rc;
 }
 
 /* Forget @r, which is unmapped. */
 static void forget(struct region *r)
 {
+	quota_give(r->dev, r->size);
 	if (r->cached)
 		cache_remove(r);
 	region_drop_slab(r);

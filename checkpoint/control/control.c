@@ -21,6 +21,7 @@
 #include "common/system/forked.h"
 #include "common/system/forks.h"
 #include "common/protocol/rundir.h"
+#include "common/protocol/quota.h"
 #include "common/text.h"
 #include "common/system/threads.h"
 
@@ -110,6 +111,7 @@ static bool take_restored(void)
 	wake_take_restored();
 	server_take_restored();
 	log_restored();
+	quota_restored();
 	return true;
 }
 

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,13 +25,9 @@ static struct promise claim;
 
 static int open_once(void)
 {
-	char path[PATH_MAX];
 	const char *why;
-	int dir, fd;
+	int dir = rundir_open_own(&why), fd;
 
-	if (rundir_path(geteuid(), path, sizeof(path), &why))
-		return -EINVAL;
-	dir = rundir_create(path, geteuid(), &why);
 	if (dir < 0)
 		return dir;
 	fd = rundir_open_lock(dir, RUNDIR_CLAIMS);

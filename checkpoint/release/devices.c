@@ -2,6 +2,7 @@
 #include "checkpoint/release/devices.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
+#include "common/protocol/quota.h"
 #include "vmem/cuda_driver.h"
 
 #include <string.h>
@@ -22,6 +23,8 @@ void devices_find(const struct cuda_driver *drv)
 		if (drv->cuDeviceGetUuid_v2)
 			drv->cuDeviceGetUuid_v2(&uuid, i);
 		nvml_uuid_text(&uuid, d->uuid);
+		if (drv->cuDeviceGetUuid_v2)
+			quota_name_gpu(i, d->uuid);
 		drv->cuDeviceTotalMem_v2(&d->memory, i);
 		drv->cuDeviceGetAttribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
 					  i);
@@ -46,6 +49,7 @@ void devices_move(const CUcheckpointGpuPair *pairs, size_t count)
 			if (nvml_uuid_parse(devices[dev].uuid, &uuid) &&
 			    !memcmp(&uuid, &pairs[i].oldUuid, sizeof(uuid))) {
 				nvml_uuid_text(&pairs[i].newUuid, devices[dev].uuid);
+				quota_name_gpu((int)dev, devices[dev].uuid);
 				break;
 			}
 }

@@ -15,7 +15,7 @@
 
 struct cuda_driver;
 
-/* Ask the driver, before there is a control thread. */
+/* Ask the driver, before there is a control thread, and tell the quotas (common/protocol/quota.h). */
 void devices_find(const struct cuda_driver *drv);
 
 /* There are *@count, at most GPU_MAX. Valid until the process ends. */

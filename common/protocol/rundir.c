@@ -150,6 +150,14 @@ int rundir_create(const char *path, uid_t owner, const char **why)
 	return rundir_open(path, owner, why);
 }
 
+int rundir_open_own(const char **why)
+{
+	char path[PATH_MAX];
+	int error = rundir_path(geteuid(), path, sizeof(path), why);
+
+	return error ? error : rundir_create(path, geteuid(), why);
+}
+
 static const struct {
 	const char *suffix;
 	int type;
@@ -405,5 +413,10 @@ void rundir_job_id(char id[RUNDIR_ID_SIZE])
 	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
 		memcpy(id, job, RUNDIR_ID_SIZE);
 	else
-		rundir_make_id((rundir_start_time(getpid()) << 22) ^ (uint64_t)getpid(), id);
+		rundir_id_of(getpid(), id);
+}
+
+void rundir_id_of(pid_t pid, char id[RUNDIR_ID_SIZE])
+{
+	rundir_make_id((rundir_start_time(pid) << 22) ^ (uint64_t)pid, id);
 }

@@ -11,6 +11,7 @@
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    PID.driver				mode 0600; see tools/process/record.h
  *	    host-memory.lock			mode 0600, empty; see claims.h
+ *	    GPU-memory.1			mode 0600; see quota.h
  *
  * /tmp is open to everybody, so a directory that another user made or can change is refused: that
  * user could impersonate a job. Sockets are reached through the descriptor of the checked directory
@@ -32,8 +33,9 @@
 #define RUNDIR_SUFFIX         ".sock"
 #define RUNDIR_SHARING_SUFFIX ".sharing"
 #define RUNDIR_CLAIMS         "host-memory.lock"
-#define RUNDIR_ID_SIZE        7           /* a job id with its terminating zero */
-#define RUNDIR_ANYONE         ((uid_t)-1) /* for a reader that is root */
+#define RUNDIR_QUOTAS         "GPU-memory.1" /* the number is that of the format */
+#define RUNDIR_ID_SIZE        7              /* a job id with its terminating zero */
+#define RUNDIR_ANYONE         ((uid_t)-1)    /* for a reader that is root */
 
 /*
  * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL if CUDAW_RUNTIME_DIR is
@@ -48,8 +50,9 @@ int rundir_path(uid_t uid, char *path, size_t size, const char **why);
  */
 int rundir_open(const char *path, uid_t owner, const char **why);
 
-/* The same, after making the directory if it does not exist. */
+/* The same, after making the directory if it does not exist; the second: of the calling process's user. */
 int rundir_create(const char *path, uid_t owner, const char **why);
+int rundir_open_own(const char **why);
 
 /*
  * Where a process has its sockets from its beginning to its end: its program may become another user, or change
@@ -143,7 +146,11 @@ bool rundir_process(pid_t pid, struct rundir_process *process);
 #define RUNDIR_START_UNKNOWN UINT64_MAX
 uint64_t rundir_start_time(pid_t pid);
 
-/* The id of this process's job: CUDAW_JOB, or an id made from its PID and start time. */
+/*
+ * The id of this process's job: CUDAW_JOB, or an id made from its PID and start time; and such an id of the
+ * process @pid.
+ */
 void rundir_job_id(char id[RUNDIR_ID_SIZE]);
+void rundir_id_of(pid_t pid, char id[RUNDIR_ID_SIZE]);
 
 #endif

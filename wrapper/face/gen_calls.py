@@ -39,6 +39,7 @@ INCLUDES = '''\
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
 #include "vmem/addresses/translate.h"
+#include "common/protocol/quota.h"
 #include "wrapper/face/driver.h"
 #include "wrapper/hooks/sharing/across.h"
 #include "wrapper/hooks/driver_allocs.h"
@@ -365,6 +366,7 @@ def gated(prefix, name, prototype, steps, mend, beside, checks=(), gate="GATE_HO
               for line in [*wrap(1, f"if (rank_kernels_are_known() && !{step})"), "\t\treturn gate_refusal();"]],
             *[line for step in beside.noted for line in wrap(1, step)],
             *["\tcopies_init(&copies);"] * copies,
+            *["\tquota_begin();"] * bool(mend.room),
             *["\tmemory_try_begins();"] * mend.again,
             *[f"\twaits = {' || '.join(synced)};"] * bool(synced),
             *body(steps, checks, mend),

@@ -8,6 +8,8 @@
 #include "checkpoint/ledger/green.h"
 #include "vmem/addresses/addressing.h"
 #include "vmem/objects/objects.h"
+#include "common/protocol/quota.h"
+#include "common/size.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
@@ -88,11 +90,26 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 	return pointer_ended(real.cuMemFree_v2(dptr), dptr);
 }
 
+/* The job may have no more of @dev than its quota. Of what it has, this process would give @kept bytes back. */
+static void show_quota(CUdevice dev, size_t kept, size_t *free, size_t *total)
+{
+	size_t quota = quota_of(dev), used;
+
+	if (quota == SIZE_MAX)
+		return;
+	used = size_less(quota_used(dev), kept);
+	if (free)
+		*free = size_min(*free, size_less(quota, used));
+	if (total)
+		*total = size_min(*total, quota);
+}
+
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	CUcontext ctx = current_context();
 	struct vmem_stats stats;
 	CUresult result;
+	size_t kept;
 	CUdevice dev;
 
 	frees_collect(FREES_FEW);
@@ -102,9 +119,21 @@ CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total)
 		fence_reserve(green_owner(ctx));
 	result = real.cuMemGetInfo_v2(free, total);
 	/* Memory that vmem keeps for the next allocation is free memory for the program. */
-	if (!result && free && driver_table() && !real.cuCtxGetDevice(&dev)) {
+	if (!result && driver_table() && !real.cuCtxGetDevice(&dev)) {
 		vmem_get_device_stats(dev, &stats);
-		*free += stats.cached + frees_put_off(dev);
+		kept = stats.cached + frees_put_off(dev);
+		if (free)
+			*free += kept;
+		show_quota(dev, kept, free, total);
 	}
+	return result;
+}
+
+CUresult hook_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+	CUresult result = real.cuDeviceTotalMem_v2(bytes, dev);
+
+	if (!result)
+		*bytes = size_min(*bytes, quota_of(dev));
 	return result;
 }

@@ -178,7 +178,7 @@ START_TEST(wrong_values_are_logged_once)
 	set(SETTING_TO_DRIVER, "export,memory");
 	set(SETTING_CHECK, "yes");
 	set(SETTING_VERIFY, "yes");
-	set(SETTING_HOST_POOL, "8g");
+	set(SETTING_HOST_POOL, "8x");
 	set(SETTING_SIGNAL_PAUSE, "SIGKILL");
 	set(SETTING_SIGNAL_RESUME, "");
 	set(SETTING_TURNS, "run/x.sock");
@@ -205,7 +205,7 @@ START_TEST(wrong_values_are_logged_once)
 		"separated by commas; the words that are known count\n"
 		"CUDAW_CHECK=yes: expected 0, 1, warn or strict; 1 is used\n"
 		"CUDAW_VERIFY=yes: expected 0 or 1; 1 is used\n"
-		"CUDAW_HOST_POOL=8g: expected a number of bytes, as 8G; the default is used\n"
+		"CUDAW_HOST_POOL=8x: expected a number of bytes, as 8G; the default is used\n"
 		"CUDAW_SIGNAL_PAUSE=SIGKILL: expected a signal's name, a number or none; "
 		"USR1 is used\n"
 		"CUDAW_SIGNAL_RESUME=: expected a signal's name, a number or none; "
@@ -239,11 +239,12 @@ START_TEST(sizes_are_read)
 {
 	static const char *const bad[] = {
 		"",   " 1",  "+1",        "-1",           "G",
-		"1g", "1GB", "16777216T", "17179869184G", "18446744073709551616"};
+		"1x", "1GB", "16777216T", "17179869184G", "18446744073709551616"};
 
 	ck_assert(is_read("0", 0));
 	ck_assert(is_read("1K", 1024));
 	ck_assert(is_read("512M", 512UL << 20));
+	ck_assert(is_read("4147m", 4147UL << 20));
 	ck_assert(is_read("16777215T", 16777215UL << 40));
 	ck_assert(is_read("18446744073709551615", SIZE_MAX));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -40,6 +40,8 @@ const char help_run[] =
 	"      --turns       take turns on the GPU with the user's other jobs of that kind, if they\n"
 	"                    do not fit together. cudawd, which decides, is started if it does not\n"
 	"                    run; it ends after the last job. 'cudaw turns' shows who runs\n"
+	"      --mem SIZE    the most memory that the job may have on each GPU, all its processes\n"
+	"                    together, as 20G: allocations beyond it fail, as on a smaller GPU\n"
 	"      --class C     with --turns: 'interactive' jobs come before 'batch' ones (batch)\n"
 	"      --weight N    with --turns: 1 to 100; a job of weight 2 gets the GPU for twice as\n"
 	"                    long as one of weight 1 (1)\n"
@@ -285,6 +287,7 @@ int cmd_run(int argc, char **argv)
 		{"class", required_argument, NULL, 'c'},
 		{"weight", required_argument, NULL, 'w'},
 		{"context-after", required_argument, NULL, 'a'},
+		{"mem", required_argument, NULL, 'm'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -327,6 +330,10 @@ int cmd_run(int argc, char **argv)
 		case 'a':
 			claims = true;
 			if (!set_checked(SETTING_TURNS_CONTEXT_AFTER, "--context-after", optarg))
+				return usage_error("run");
+			break;
+		case 'm':
+			if (!set_checked(SETTING_MEM, "--mem", optarg))
 				return usage_error("run");
 			break;
 		case 'h':

@@ -2,6 +2,7 @@
 #include "wrapper/hooks/ordered/memory.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
+#include "common/protocol/quota.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/hooks/ordered/frees.h"
@@ -85,7 +86,7 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr 
 
 bool memory_waits(CUdevice dev, size_t bytes)
 {
-	return growth_is_on() && bytes && !gate_is_nested() &&
+	return growth_is_on() && bytes && !gate_is_nested() && !quota_has_refused() &&
 	       growth_ask(dev, bytes, captures_open(driver_table()));
 }
 

@@ -26,7 +26,7 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr
 /*
  * The driver has no memory for an allocation of @bytes (0: that is no device memory) by the call that
  * the thread makes, inside the gate. True: growth_wait() has to follow, outside the gate. A call
- * within another call does not wait.
+ * within another call does not wait, nor does one beyond the quota of the job.
  */
 #define MEMORY_CONTEXT (640UL << 20) /* more than a context takes [H200: 0.52 GiB] */
 bool memory_waits(CUdevice dev, size_t bytes);

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/protocol/quota.h"
+#include "common/system/forks.h"
+#include "common/gpu.h"
+#include "common/system/proc.h"
+#include "common/protocol/rundir.h"
+#include "common/settings.h"
+#include "common/system/shortage.h"
+#include "common/size.h"
+#include "common/text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "memory limit: "
+#include "common/log.h"
+
+#define HAMI "CUDA_DEVICE_MEMORY_LIMIT"
+
+/* For the lock of the file, which is held for some system calls: 0.1 ms to 5 ms between two tries, 200 ms in all. */
+#define TRIES      45
+#define TRY_US     100
+#define TRY_MAX_US 5000
+
+#define ROWS 16 /* that are read at once */
+
+/* Zeros are a free one. */
+struct row {
+	char job[8];
+	uint32_t pid, unused;
+	uint64_t start; /* clock ticks since boot */
+	uint64_t ids;   /* the PID namespace */
+	char gpu[48];
+	uint64_t quota, bytes;
+};
+
+static struct {
+	size_t each[GPU_MAX];
+	char variable[32]; /* one that is set */
+	bool on;
+} quotas;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+FORKS_LOCK(lock);
+/* Under lock: */
+static struct row self; /* this process; no PID: it is not known yet */
+static struct account {
+	char gpu[NVML_UUID_SIZE]; /* "": not known yet */
+	size_t own, others;
+} accounts[GPU_MAX];
+
+static __thread bool refused __attribute__((tls_model("initial-exec")));
+
+/* 0: none. */
+static size_t read_hami(const char *name)
+{
+	const char *value = secure_getenv(name);
+	size_t size = 0;
+
+	if (!value || !*value)
+		return 0;
+	if (!size_parse(value, &size))
+		pr_err("%s=%s: expected a number of bytes, as 4147m; it limits nothing", name,
+		       value);
+	else if (size)
+		snprintf(quotas.variable, sizeof(quotas.variable), "%s", name);
+	return size;
+}
+
+static void read_quotas(void)
+{
+	size_t mem = SIZE_MAX, every = read_hami(HAMI);
+	char name[sizeof(quotas.variable)];
+
+	for (int dev = 0; dev < GPU_MAX; dev++) {
+		size_t hami;
+
+		snprintf(name, sizeof(name), HAMI "_%d", dev);
+		hami = read_hami(name);
+		hami = hami ? hami : every;
+		quotas.each[dev] = hami ? hami : SIZE_MAX;
+	}
+	setting_size(SETTING_MEM, &mem);
+	if (mem != SIZE_MAX)
+		snprintf(quotas.variable, sizeof(quotas.variable), "%s",
+			 settings[SETTING_MEM].name);
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		quotas.each[dev] = size_min(quotas.each[dev], mem);
+	quotas.on = *quotas.variable;
+}
+
+bool quota_is_on(void)
+{
+	pthread_once(&once, read_quotas);
+	return quotas.on;
+}
+
+size_t quota_of(int dev)
+{
+	return quota_is_on() && dev >= 0 && dev < GPU_MAX ? quotas.each[dev] : SIZE_MAX;
+}
+
+/* The oldest ancestor in a row, or this process, with the same value of the variable. */
+static pid_t find_root(void)
+{
+	const char *value = secure_getenv(quotas.variable);
+	char other[64];
+	pid_t root = getpid(), parent;
+
+	while (value && host_process(root, &parent) && parent > 0) {
+		host_environment(parent, quotas.variable, other, sizeof(other));
+		if (strcmp(value, other) != 0)
+			break;
+		root = parent;
+	}
+	return root;
+}
+
+static uint64_t ids_here(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
+}
+
+static void find_self(void)
+{
+	if (self.pid)
+		return;
+	self.ids = ids_here();
+	self.start = rundir_start_time(getpid());
+	if (setting_text(SETTING_JOB))
+		rundir_job_id(self.job);
+	else
+		rundir_id_of(find_root(), self.job);
+	self.pid = (uint32_t)getpid();
+}
+
+/* The file, locked. Returns a descriptor for rundir_unlock(), or a negative errno. */
+static int open_file(void)
+{
+	const char *why;
+	int dir = rundir_open_own(&why), fd;
+	unsigned int us = TRY_US;
+
+	if (dir < 0) {
+		if (!is_shortage(dir))
+			pr_err_once("the runtime directory cannot be used: %s; each process has "
+				    "the limit for itself",
+				    why);
+		return dir;
+	}
+	fd = rundir_lock(dir, RUNDIR_QUOTAS);
+	for (int i = 0; i < TRIES && fd == -EAGAIN; i++) {
+		usleep(us);
+		us = us < TRY_MAX_US ? 2 * us : TRY_MAX_US;
+		fd = rundir_lock(dir, RUNDIR_QUOTAS);
+	}
+	close(dir);
+	return fd;
+}
+
+/* What one look at the file has found. */
+struct look {
+	const char *gpu;
+	bool sweep;      /* clear the rows of processes that have ended */
+	long mine, free; /* numbers of rows; -1: none */
+	long end;
+	uint64_t mine_bytes, others, quota;
+};
+
+static bool is_mine(const struct row *row)
+{
+	return row->pid == self.pid && row->start == self.start && row->ids == self.ids;
+}
+
+static bool has_ended(const struct row *row)
+{
+	uint64_t start;
+
+	if (row->ids != self.ids || is_mine(row))
+		return false;
+	start = rundir_start_time((pid_t)row->pid);
+	return start != row->start && start != RUNDIR_START_UNKNOWN;
+}
+
+static void look_at(int fd, struct look *look, const struct row *row, long number)
+{
+	static const struct row none;
+	bool same = !strncmp(row->gpu, look->gpu, sizeof(row->gpu)) &&
+		    !strncmp(row->job, self.job, sizeof(row->job));
+
+	if (row->pid && look->sweep && has_ended(row) &&
+	    pwrite(fd, &none, sizeof(none), number * (off_t)sizeof(none)) == sizeof(none))
+		row = &none;
+	if (!row->pid) {
+		look->free = look->free < 0 ? number : look->free;
+		return;
+	}
+	if (!same)
+		return;
+	look->quota = row->quota;
+	if (is_mine(row)) {
+		look->mine = number;
+		look->mine_bytes = row->bytes;
+	} else {
+		look->others += row->bytes;
+	}
+}
+
+/* Returns 0 or a negative errno. */
+static int look_through(int fd, const char *gpu, bool sweep, struct look *look)
+{
+	struct row rows[ROWS];
+	long n = ROWS;
+
+	*look = (struct look){.gpu = gpu, .sweep = sweep, .mine = -1, .free = -1};
+	for (long at = 0; n == ROWS; at += n) {
+		ssize_t len = pread(fd, rows, sizeof(rows), at * (off_t)sizeof(*rows));
+
+		if (len < 0)
+			return -errno;
+		n = len / (long)sizeof(*rows);
+		for (long i = 0; i < n; i++)
+			look_at(fd, look, &rows[i], at + i);
+		look->end = at + n;
+	}
+	return 0;
+}
+
+static int write_row(int fd, const struct look *look, int dev, size_t bytes)
+{
+	long number = look->mine >= 0 ? look->mine : look->free >= 0 ? look->free : look->end;
+	struct row row = self;
+
+	snprintf(row.gpu, sizeof(row.gpu), "%s", look->gpu);
+	row.quota = quotas.each[dev];
+	row.bytes = bytes;
+	return pwrite(fd, &row, sizeof(row), number * (off_t)sizeof(row)) == sizeof(row) ? 0 : -EIO;
+}
+
+static bool fits(const struct account *account, int dev, size_t bytes)
+{
+	size_t sum;
+
+	return !__builtin_add_overflow(bytes, account->others, &sum) && sum <= quotas.each[dev];
+}
+
+/*
+ * With the file @fd locked: let this process have @bytes of @dev, if they fit or @anyway. Returns 0, or a negative
+ * errno: the file does not say so.
+ */
+static int write_account(int fd, int dev, size_t bytes, bool anyway)
+{
+	struct account *account = &accounts[dev];
+	struct look look;
+	int error = look_through(fd, account->gpu, anyway, &look);
+
+	account->others = error ? account->others : look.others;
+	if (!error && !anyway && (look.mine < 0 || !fits(account, dev, bytes))) {
+		error = look_through(fd, account->gpu, true, &look);
+		account->others = error ? account->others : look.others;
+	}
+	if (error || (!anyway && !fits(account, dev, bytes)) ||
+	    (look.mine >= 0 && look.mine_bytes == bytes))
+		return error;
+	return write_row(fd, &look, dev, bytes);
+}
+
+/* With the lock held: the same. False: they do not fit. */
+static bool change(int dev, size_t bytes, bool anyway)
+{
+	struct account *account = &accounts[dev];
+	int saved = errno, fd = -ENOENT, error;
+
+	find_self();
+	if (*account->gpu)
+		fd = open_file();
+	error = fd < 0 ? fd : write_account(fd, dev, bytes, anyway);
+	if (fd >= 0)
+		rundir_unlock(fd);
+	if (error)
+		pr_debug("the account of the job is not up to date: %s", error_text(-error));
+	errno = saved;
+	if (!anyway && !fits(account, dev, bytes))
+		return false;
+	account->own = bytes;
+	return true;
+}
+
+bool quota_take(int dev, size_t bytes)
+{
+	size_t quota = quota_of(dev), sum;
+
+	if (quota == SIZE_MAX)
+		return true;
+	pthread_mutex_lock(&lock);
+	refused =
+		__builtin_add_overflow(accounts[dev].own, bytes, &sum) || !change(dev, sum, false);
+	if (refused)
+		pr_info("%zu bytes more of GPU %d are beyond %zu: this process has %zu, others of "
+			"the job %zu",
+			bytes, dev, quota, accounts[dev].own, accounts[dev].others);
+	pthread_mutex_unlock(&lock);
+	return !refused;
+}
+
+void quota_give(int dev, size_t bytes)
+{
+	if (quota_of(dev) == SIZE_MAX)
+		return;
+	pthread_mutex_lock(&lock);
+	change(dev, size_less(accounts[dev].own, bytes), true);
+	pthread_mutex_unlock(&lock);
+}
+
+void quota_begin(void)
+{
+	refused = false;
+}
+
+bool quota_has_refused(void)
+{
+	return refused;
+}
+
+size_t quota_used(int dev)
+{
+	size_t used;
+
+	if (quota_of(dev) == SIZE_MAX)
+		return 0;
+	pthread_mutex_lock(&lock);
+	change(dev, accounts[dev].own, true);
+	used = accounts[dev].own + accounts[dev].others;
+	pthread_mutex_unlock(&lock);
+	return used;
+}
+
+size_t quota_used_of(const char *uuid, size_t *quota)
+{
+	struct look look = {0};
+	int fd, error;
+
+	if (!quota_is_on())
+		return 0;
+	pthread_mutex_lock(&lock);
+	find_self();
+	fd = open_file();
+	error = fd < 0 ? fd : look_through(fd, uuid, true, &look);
+	if (fd >= 0)
+		rundir_unlock(fd);
+	pthread_mutex_unlock(&lock);
+	if (error)
+		return 0;
+	if (look.quota)
+		*quota = look.quota;
+	return look.mine_bytes + look.others;
+}
+
+void quota_name_gpu(int dev, const char *uuid)
+{
+	struct account *account = &accounts[dev];
+
+	if (quota_of(dev) == SIZE_MAX)
+		return;
+	pthread_mutex_lock(&lock);
+	if (strcmp(account->gpu, uuid) != 0) {
+		snprintf(account->gpu, sizeof(account->gpu), "%s", uuid);
+		change(dev, account->own, true);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void quota_restored(void)
+{
+	if (!quota_is_on())
+		return;
+	pthread_mutex_lock(&lock);
+	self.pid = 0;
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		if (*accounts[dev].gpu && accounts[dev].own)
+			change(dev, accounts[dev].own, true);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The child has no memory of a GPU. */
+static void forget_in_child(void)
+{
+	self.pid = 0;
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		accounts[dev].own = 0;
+}
+FORKS_CHILD(forget_in_child);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_QUOTA_H
+#define CUDAW_QUOTA_H
+/*
+ * quotas: how much memory of each GPU a job may have, all its processes together, and how much it has.
+ *
+ * The quota of a GPU is the least of CUDAW_MEM and of what HAMi, KAI and Volcano set for a container, in the
+ * form that HAMi-core reads (https://github.com/Project-HAMi/HAMi-core, get_limit_from_env() in
+ * src/multiprocess/multiprocess_memory_limit.c, commit 025f456):
+ *
+ *	CUDA_DEVICE_MEMORY_LIMIT_I	of the GPU that CUDA in this process counts as number I; without it
+ *	CUDA_DEVICE_MEMORY_LIMIT	of every GPU
+ *
+ *	a number of bytes, or with K, M or G, small or capital, of KiB, MiB or GiB: "4147m"; 0: no limit
+ *
+ * What counts is the memory of allocations, whether it is on the GPU or a pause has taken it off. The face
+ * takes it before an allocation and gives it back after the free: no process asks the driver.
+ *
+ * The account is a file of the runtime directory (rundir.h), with a row for each process and GPU. A process
+ * writes its own rows, and adds up those of its job. Nothing is open or mapped between two calls, so that
+ * programs may close descriptors, and snapshots have nothing to carry. The file is locked (flock(2)) by who
+ * writes it. Rows of processes that have ended are cleared by who finds them, as far as it sees them by their
+ * PID: in another PID namespace they stay.
+ *
+ * A job is what "cudaw run" starts (CUDAW_JOB). Without it, it is the tree of processes below the oldest
+ * ancestor in a row with the same quota in its environment: all processes of a container, for one.
+ *
+ * If the file cannot be used, each process counts its own memory, and what the others had when it last saw.
+ *
+ * Memory that a process has when it calls exec(2) counts until the process uses CUDA again, or ends.
+ *
+ * Threads: any. One lock of this module is held over the calls to the file system, and no other is taken.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True if the environment has a quota for any GPU. Read once. */
+bool quota_is_on(void);
+
+/* Of the GPU that CUDA in this process counts as @dev; SIZE_MAX: none. */
+size_t quota_of(int dev);
+
+/* This process's GPU @dev is the one named @uuid (nvml.h), from now on. */
+void quota_name_gpu(int dev, const char *uuid);
+
+/*
+ * Take @bytes of @dev's quota, or fail and take none: the job would have more. No other process gets memory
+ * that a successful call has taken. quota_give() gives it back.
+ */
+bool quota_take(int dev, size_t bytes);
+void quota_give(int dev, size_t bytes);
+
+/* Since the thread last called quota_begin(), its last quota_take() has failed. */
+void quota_begin(void);
+bool quota_has_refused(void);
+
+/* What the job has of the quota of @dev. */
+size_t quota_used(int dev);
+
+/* What the job of this process has of the GPU named @uuid, and its quota, which stays if no row has one. */
+size_t quota_used_of(const char *uuid, size_t *quota);
+
+/* In a restored process image: it has a place in the job again. */
+void quota_restored(void);
+
+#endif
