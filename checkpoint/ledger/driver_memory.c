@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/driver_memory.h"
+#include "common/protocol/quota.h"
 #include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
@@ -23,6 +24,7 @@ struct entry {
 	size_t size;
 	CUcontext ctx;         /* the entry ends with it; NULL: unknown */
 	unsigned long long id; /* of DMABUF: the allocation that starts at the handle */
+	CUdevice dev;          /* whose quota its bytes are taken from; -1: none */
 	bool ending;
 	UT_hash_handle hh;
 };
@@ -41,18 +43,24 @@ static void account_locked(const struct entry *e, bool added)
 	__atomic_store_n(count, added ? *count + 1 : *count - 1, __ATOMIC_RELAXED);
 }
 
-static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUcontext ctx,
-		unsigned long long id)
+/* Without the lock, which others wait for. */
+static void end(struct entry *e)
 {
-	struct entry *e = calloc(1, sizeof(*e)), *old = NULL;
+	if (e)
+		quota_give(e->dev, e->size);
+	free(e);
+}
+
+static void add(const struct entry *what)
+{
+	struct entry *e = malloc(sizeof(*e)), *old = NULL;
 	bool noted; /* false: the table had no memory for it */
 
-	if (!e)
+	if (!e) {
+		quota_give(what->dev, what->size);
 		return;
-	e->key = (struct key){handle, kind};
-	e->size = size;
-	e->ctx = ctx;
-	e->id = id;
+	}
+	*e = *what;
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
 	if (old)
@@ -61,24 +69,30 @@ static void add(enum driver_memory_kind kind, uint64_t handle, size_t size, CUco
 	if (noted)
 		account_locked(e, true);
 	pthread_mutex_unlock(&lock);
-	free(old);
+	end(old);
 	if (!noted)
-		free(e);
+		end(e);
+}
+
+void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size_t size,
+			     CUdevice dev)
+{
+	add(&(struct entry){.key = {handle, kind}, .size = size, .dev = dev});
 }
 
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size)
 {
-	add(kind, handle, size, NULL, 0);
+	driver_memory_add_taken(kind, handle, size, -1);
 }
 
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
 {
-	add(DRIVER_MEMORY_FIXED_TEXTURE, handle, 0, ctx, 0);
+	add(&(struct entry){.key = {handle, DRIVER_MEMORY_FIXED_TEXTURE}, .ctx = ctx, .dev = -1});
 }
 
 void driver_memory_add_dmabuf(const struct vmem_info *info)
 {
-	add(DRIVER_MEMORY_DMABUF, info->start, 0, NULL, info->id);
+	add(&(struct entry){.key = {info->start, DRIVER_MEMORY_DMABUF}, .id = info->id, .dev = -1});
 }
 
 static struct entry *find_locked(enum driver_memory_kind kind, uint64_t handle)
@@ -94,7 +108,6 @@ static void remove_locked(struct entry *e)
 {
 	HASH_DELETE(hh, entries, e);
 	account_locked(e, false);
-	free(e);
 }
 
 void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle)
@@ -106,6 +119,7 @@ void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle)
 	if (e)
 		remove_locked(e);
 	pthread_mutex_unlock(&lock);
+	end(e);
 }
 
 void driver_memory_ending(enum driver_memory_kind kind, uint64_t handle)
@@ -122,14 +136,18 @@ void driver_memory_ending(enum driver_memory_kind kind, uint64_t handle)
 void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gone)
 {
 	struct entry *e;
+	bool ended;
 
 	pthread_mutex_lock(&lock);
 	e = find_locked(kind, handle);
-	if (e && e->ending && gone)
+	ended = e && e->ending && gone;
+	if (ended)
 		remove_locked(e);
 	else if (e)
 		e->ending = false;
 	pthread_mutex_unlock(&lock);
+	if (ended)
+		end(e);
 }
 
 void driver_memory_release_context(CUcontext ctx)
@@ -138,8 +156,10 @@ void driver_memory_release_context(CUcontext ctx)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, entries, e, next)
-		if (e->ctx == ctx)
+		if (e->ctx == ctx) {
 			remove_locked(e);
+			free(e);
+		}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -159,8 +179,10 @@ static void tidy_dmabufs(void)
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, entries, e, next)
 		if (e->key.kind == DRIVER_MEMORY_DMABUF &&
-		    (!vmem_lookup(e->key.handle, &info) || info.id != e->id))
+		    (!vmem_lookup(e->key.handle, &info) || info.id != e->id)) {
 			remove_locked(e);
+			free(e);
+		}
 	pthread_mutex_unlock(&lock);
 }
 

@@ -48,6 +48,13 @@ enum driver_memory_kind { DRIVER_MEMORY_MAP(DRIVER_MEMORY_ENUM) DRIVER_MEMORY_KI
  */
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size);
 
+/*
+ * The same. The caller has taken the bytes from the quota of @dev (common/protocol/quota.h): they are given back with
+ * the entry's end, or at once if there is no host memory for an entry.
+ */
+void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size_t size,
+			     CUdevice dev);
+
 /* Record a texture, which ends with @ctx. */
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx);
 void driver_memory_release_context(CUcontext ctx);

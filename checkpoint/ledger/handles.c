@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/handles.h"
+#include "common/protocol/quota.h"
 #include "common/system/forks.h"
 
 #include <pthread.h>
@@ -49,21 +50,30 @@ static void put_locked(struct handle *h)
 	free(h);
 }
 
-void handles_add(uint64_t handle, enum driver_memory_kind kind, size_t size)
+void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t size, CUdevice dev)
 {
 	struct handle *h = calloc(1, sizeof(*h)), *old = NULL;
 
-	if (!h)
+	if (!h) {
+		quota_give(dev, size);
 		return;
+	}
 	*h = (struct handle){.handle = handle, .kind = kind, .size = size, .refs = 1};
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
-	if (h->hh.tbl)
-		driver_memory_add(kind, handle, size);
-	else
+	if (h->hh.tbl) {
+		driver_memory_add_taken(kind, handle, size, dev);
+	} else {
 		free(h); /* the table had no memory for it */
+		quota_give(dev, size);
+	}
 	pthread_mutex_unlock(&lock);
 	free(old);
+}
+
+void handles_add(uint64_t handle, enum driver_memory_kind kind, size_t size)
+{
+	handles_add_taken(handle, kind, size, -1);
 }
 
 void handles_retain(uint64_t handle)

@@ -14,6 +14,9 @@
 /* A new handle with one reference. @size: 0 if it is not known before it is mapped. */
 void handles_add(uint64_t handle, enum driver_memory_kind kind, size_t size);
 
+/* The same of memory that the caller has taken from the quota of @dev: driver_memory_add_taken(). */
+void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t size, CUdevice dev);
+
 /* One more reference, or one less. */
 void handles_retain(uint64_t handle);
 void handles_release(uint64_t handle);

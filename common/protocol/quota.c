@@ -331,17 +331,17 @@ bool quota_has_refused(void)
 	return refused;
 }
 
-size_t quota_used(int dev)
+size_t quota_left(int dev)
 {
-	size_t used;
+	size_t left = quota_of(dev);
 
-	if (quota_of(dev) == SIZE_MAX)
-		return 0;
+	if (left == SIZE_MAX)
+		return left;
 	pthread_mutex_lock(&lock);
 	change(dev, accounts[dev].own, true);
-	used = accounts[dev].own + accounts[dev].others;
+	left = size_less(left, accounts[dev].own + accounts[dev].others);
 	pthread_mutex_unlock(&lock);
-	return used;
+	return left;
 }
 
 size_t quota_used_of(const char *uuid, size_t *quota)

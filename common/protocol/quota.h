@@ -54,8 +54,8 @@ void quota_give(int dev, size_t bytes);
 void quota_begin(void);
 bool quota_has_refused(void);
 
-/* What the job has of the quota of @dev. */
-size_t quota_used(int dev);
+/* What the job may still take of @dev; SIZE_MAX: there is no quota. */
+size_t quota_left(int dev);
 
 /* What the job of this process has of the GPU named @uuid, and its quota, which stays if no row has one. */
 size_t quota_used_of(const char *uuid, size_t *quota);

@@ -6,6 +6,7 @@ from gpulib import Job, check, equal, main
 
 LIMIT = {"CUDAW_MEM": "64M"}
 FULL = "64 MiB, CUDA_ERROR_OUT_OF_MEMORY"
+NOT_FULL = "512 MiB, CUDA_SUCCESS"
 REFUSED = "one more: CUDA_ERROR_OUT_OF_MEMORY"
 
 
@@ -20,12 +21,29 @@ def answer(job):
     return [line for line in job.lines if line.startswith("one more: ")][-1]
 
 
-def every_way_to_take_memory_ends_there():
-    job = Job("quota", env=LIMIT)
+def ways_end(env=None, unlimited=()):
+    job = Job("quota", env={**LIMIT, **(env or {})})
     lines = dict(line.split(": ") for line in job.result().splitlines()[:-1])
-    for call in ("cuMemAlloc", "cuMemAllocPitch", "cuMemAllocAsync", "cuMemAllocFromPoolAsync"):
-        equal(lines[call], FULL, call)
+    equal(len(lines), 8, "the number of ways")
+    for call, answered in lines.items():
+        equal(answered, NOT_FULL if call in unlimited else FULL, call)
     equal(memory(job), "free 64 of 64 MiB, device 64", "what the program sees at the end")
+
+
+def every_way_to_take_memory_ends_there():
+    ways_end()
+
+
+def so_does_memory_that_is_left_to_the_driver():
+    ways_end({"CUDAW_TO_DRIVER": "memory"})
+
+
+def so_does_memory_with_translated_addresses():
+    ways_end({"CUDAW_ADDRESSING": "translated"})
+
+
+def host_memory_is_not_limited():
+    ways_end({"CUDAW_MANAGED": "host"}, unlimited=["cuMemAllocManaged"])
 
 
 def a_pause_keeps_it():
@@ -40,4 +58,5 @@ def a_pause_keeps_it():
     equal(memory(job), "free 8 of 64 MiB, device 64", "what the program sees after it")
 
 
-main(every_way_to_take_memory_ends_there, a_pause_keeps_it)
+main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
+     so_does_memory_with_translated_addresses, host_memory_is_not_limited, a_pause_keeps_it)

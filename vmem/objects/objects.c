@@ -4,6 +4,7 @@
 #include "vmem/objects/objects_internal.h"
 #include "vmem/trimming.h"
 
+#include "common/protocol/quota.h"
 #include "common/system/forks.h"
 
 #include <stdlib.h>
@@ -162,6 +163,8 @@ void object_succeed(struct object *o)
 			continue;
 		heir->import = false;
 		heir->prop = o->prop;
+		heir->taken = o->taken;
+		o->taken = false;
 		object_count(heir, 1);
 		return;
 	}
@@ -207,8 +210,12 @@ bool objects_add(CUmemGenericAllocationHandle *handle, size_t size, const CUmemA
 	o = calloc(1, sizeof(*o));
 	if (!o)
 		return false;
-	*o = (struct object){
-		.driver_s = *handle, .held = true, .size = size, .prop = *prop, .refs = 1};
+	*o = (struct object){.driver_s = *handle,
+			     .held = true,
+			     .size = size,
+			     .prop = *prop,
+			     .refs = 1,
+			     .taken = true};
 	pthread_mutex_lock(&objects.lock);
 	room = object_insert(o);
 	if (room) {
@@ -290,6 +297,8 @@ void object_put(struct object *o, struct object **gone)
 	if (object_is_carried(o))
 		object_count(o, -1);
 	object_succeed(o);
+	if (o->taken)
+		quota_give(o->prop.location.id, o->size);
 	o->gone = *gone;
 	*gone = o;
 }

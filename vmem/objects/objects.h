@@ -35,7 +35,8 @@ bool objects_is_ours(CUmemGenericAllocationHandle handle);
 /*
  * The driver has made @size bytes under *@handle, with @prop: carry them, and put a handle of ours
  * there. False if they stay the driver's, with *@handle as it was: they are not plain device memory
- * in granules, or there is no host memory for the record.
+ * in granules, or there is no host memory for the record. The caller has taken them from the quota of the
+ * device (common/protocol/quota.h); they are given back with the memory.
  */
 bool objects_add(CUmemGenericAllocationHandle *handle, size_t size,
 		 const CUmemAllocationProp *prop);

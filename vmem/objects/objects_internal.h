@@ -43,6 +43,7 @@ struct object {
 	CUmemAllocationProp prop;
 	bool shared; /* other processes may know its name */
 	bool import; /* of another process's memory, which has the name there */
+	bool taken;  /* its bytes are taken from the quota of its device */
 	bool orphan; /* an import whose exporter does not have it any more */
 	struct object_name name;
 	uint64_t build;         /* of an import: the exporter's number for what is imported */

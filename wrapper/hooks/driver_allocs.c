@@ -4,6 +4,7 @@
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "common/protocol/quota.h"
 #include "wrapper/hooks/driver_allocs.h"
 
 #include <stdint.h>
@@ -25,18 +26,33 @@ CUresult pointer_ended(CUresult result, CUdeviceptr ptr)
 	return result;
 }
 
-static CUresult add_pointer(CUresult result, enum driver_memory_kind kind, const CUdeviceptr *ptr,
-			    size_t size)
+bool driver_alloc_begins(size_t size, CUdevice *dev)
 {
-	if (!result)
-		driver_memory_add(kind, *ptr, size);
+	/* Without a context the driver refuses the call. */
+	if (!quota_is_on() || real.cuCtxGetDevice(dev))
+		*dev = -1;
+	return quota_take(*dev, size);
+}
+
+CUresult driver_alloc_ended(CUresult result, enum driver_memory_kind kind, uint64_t handle,
+			    size_t size, CUdevice dev)
+{
+	if (result)
+		quota_give(dev, size);
+	else
+		driver_memory_add_taken(kind, handle, size, dev);
 	return result;
 }
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	return add_pointer(real.cuMemAllocManaged(dptr, bytesize, flags), DRIVER_MEMORY_MANAGED,
-			   dptr, bytesize);
+	CUresult result;
+	CUdevice dev;
+
+	if (!driver_alloc_begins(bytesize, &dev))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real.cuMemAllocManaged(dptr, bytesize, flags);
+	return driver_alloc_ended(result, DRIVER_MEMORY_MANAGED, result ? 0 : *dptr, bytesize, dev);
 }
 
 static size_t format_bytes(CUarray_format format)
@@ -65,14 +81,22 @@ size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d)
 	return d->Width * at_least_1(d->Height) * d->NumChannels * format_bytes(d->Format);
 }
 
+static CUresult array_made(CUresult result, const CUarray *array, size_t size, CUdevice dev)
+{
+	return driver_alloc_ended(result, DRIVER_MEMORY_ARRAY, result ? 0 : (uintptr_t)*array, size,
+				  dev);
+}
+
 CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-	CUresult result = real.cuArrayCreate_v2(pHandle, pAllocateArray);
+	size_t size = pAllocateArray ? array_bytes(pAllocateArray) : 0;
+	CUresult result;
+	CUdevice dev;
 
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
-				  array_bytes(pAllocateArray));
-	return result;
+	if (!driver_alloc_begins(size, &dev))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real.cuArrayCreate_v2(pHandle, pAllocateArray);
+	return array_made(result, pHandle, size, dev);
 }
 
 size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -89,12 +113,14 @@ size_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
 
 CUresult hook_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
 {
-	CUresult result = real.cuArray3DCreate_v2(pHandle, pAllocateArray);
+	size_t size = pAllocateArray ? array3d_bytes(pAllocateArray) : 0;
+	CUresult result;
+	CUdevice dev;
 
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
-				  array3d_bytes(pAllocateArray));
-	return result;
+	if (!driver_alloc_begins(size, &dev))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real.cuArray3DCreate_v2(pHandle, pAllocateArray);
+	return array_made(result, pHandle, size, dev);
 }
 
 static CUresult array_ended(CUresult result, uint64_t handle)
@@ -113,13 +139,15 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 				     const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
 				     unsigned int numMipmapLevels)
 {
-	CUresult result =
-		real.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+	size_t size =
+		pMipmappedArrayDesc ? mipmapped_bytes(pMipmappedArrayDesc, numMipmapLevels) : 0;
+	CUresult result;
+	CUdevice dev;
 
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_ARRAY, (uintptr_t)*pHandle,
-				  mipmapped_bytes(pMipmappedArrayDesc, numMipmapLevels));
-	return result;
+	if (!driver_alloc_begins(size, &dev))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real.cuMipmappedArrayCreate(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+	return array_made(result, (CUarray *)pHandle, size, dev);
 }
 
 CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)

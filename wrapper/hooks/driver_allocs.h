@@ -2,6 +2,8 @@
 #ifndef CUDAW_DRIVER_ALLOCS_H
 #define CUDAW_DRIVER_ALLOCS_H
 /* Shared by the hooks of memory that is left to the driver. */
+#include "checkpoint/ledger/driver_memory.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,6 +14,15 @@
  */
 void pointer_ending(CUdeviceptr ptr);
 CUresult pointer_ended(CUresult result, CUdeviceptr ptr);
+
+/*
+ * Around a call of the real driver that allocates @size bytes on the current device, and has @result, which is
+ * returned. The first takes them from the quota of *@dev, which it finds; false: the call must fail as out of
+ * memory. The second records the allocation under @handle, or gives the bytes back.
+ */
+bool driver_alloc_begins(size_t size, CUdevice *dev);
+CUresult driver_alloc_ended(CUresult result, enum driver_memory_kind kind, uint64_t handle,
+			    size_t size, CUdevice dev);
 
 /* Bytes of arrays, without what the driver adds. */
 size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d);

@@ -8,7 +8,11 @@
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/clock.h"
+#include "common/gpu.h"
+#include "common/protocol/quota.h"
+#include "common/system/forks.h"
 #include "vmem/addresses/translate.h"
+#include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/real.h"
@@ -24,13 +28,32 @@
 static bool any; /* a graph with allocation nodes was made */
 static uint64_t next_ask_ms;
 
+FORKS_LOCK(lock);
+static size_t taken[GPU_MAX]; /* of the quotas; under lock */
+
 void graphs_have_memory(void)
 {
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
 
-/* Note the memory that the graphs of the current device hold. */
-static void ask(void)
+/* The graphs of @dev hold @bytes. False: that is more than they had, and beyond the quota. */
+static bool fits(CUdevice dev, size_t bytes)
+{
+	bool fitting = true;
+
+	pthread_mutex_lock(&lock);
+	if (bytes > taken[dev])
+		fitting = quota_take(dev, bytes - taken[dev]);
+	else
+		quota_give(dev, taken[dev] - bytes);
+	if (fitting)
+		taken[dev] = bytes;
+	pthread_mutex_unlock(&lock);
+	return fitting;
+}
+
+/* Note the memory that the graphs of the current device hold. False: it is beyond the quota. */
+static bool ask(void)
 {
 	CUstreamCaptureMode mode;
 	cuuint64_t bytes;
@@ -38,14 +61,37 @@ static void ask(void)
 	CUdevice dev;
 
 	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev))
-		return;
+		return true;
 	/* Another thread may begin one now. */
 	mode = fence_relax();
 	result = real.cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
 						   &bytes);
 	fence_unrelax(mode);
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
+	if (result)
+		return true;
+	driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
+	return dev >= GPU_MAX || fits(dev, bytes);
+}
+
+/*
+ * The memory of a graph comes with its first launch, or with cuGraphUpload(). So that a launch beyond the quota
+ * fails, the graph is uploaded first, and its memory is given back if it is too much.
+ */
+static CUresult prepare(CUgraphExec exec, CUstream stream)
+{
+	CUresult result = graphs_usable(exec);
+	CUdevice dev;
+
+	if (result || !quota_is_on() || !__atomic_load_n(&any, __ATOMIC_RELAXED) ||
+	    captures_open(driver_table()))
+		return result;
+	if (real.cuGraphUpload)
+		result = real.cuGraphUpload(exec, stream);
+	if (result || ask())
+		return result;
+	if (!real.cuCtxGetDevice(&dev) && !real.cuDeviceGraphMemTrim(dev))
+		ask();
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult launched(CUresult result)
@@ -64,14 +110,14 @@ static CUresult launched(CUresult result)
 
 CUresult hook_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
-	CUresult result = graphs_usable(hGraphExec);
+	CUresult result = prepare(hGraphExec, hStream);
 
 	return result ? result : launched(real.cuGraphLaunch(hGraphExec, hStream));
 }
 
 CUresult hook_cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
-	CUresult result = graphs_usable(hGraphExec);
+	CUresult result = prepare(hGraphExec, per_thread(hStream));
 
 	return result ? result : launched(real.cuGraphLaunch_ptsz(hGraphExec, hStream));
 }

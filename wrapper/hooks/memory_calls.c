@@ -32,11 +32,13 @@
 
 static CUresult alloc_native(CUdeviceptr *dptr, size_t bytesize)
 {
-	CUresult result = real.cuMemAlloc_v2(dptr, bytesize);
+	CUresult result;
+	CUdevice dev;
 
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_DEVICE, *dptr, bytesize);
-	return result;
+	if (!driver_alloc_begins(bytesize, &dev))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = real.cuMemAlloc_v2(dptr, bytesize);
+	return driver_alloc_ended(result, DRIVER_MEMORY_DEVICE, result ? 0 : *dptr, bytesize, dev);
 }
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -90,16 +92,15 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
 	return pointer_ended(real.cuMemFree_v2(dptr), dptr);
 }
 
-/* The job may have no more of @dev than its quota. Of what it has, this process would give @kept bytes back. */
+/* The job may have no more of @dev than its quota. This process would give @kept bytes back first. */
 static void show_quota(CUdevice dev, size_t kept, size_t *free, size_t *total)
 {
-	size_t quota = quota_of(dev), used;
+	size_t quota = quota_of(dev);
 
 	if (quota == SIZE_MAX)
 		return;
-	used = size_less(quota_used(dev), kept);
 	if (free)
-		*free = size_min(*free, size_less(quota, used));
+		*free = size_min(*free, quota_left(dev) + kept);
 	if (total)
 		*total = size_min(*total, quota);
 }

@@ -7,6 +7,7 @@
 #include "wrapper/real.h"
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "common/protocol/quota.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
@@ -30,20 +31,34 @@ static enum driver_memory_kind kind_of(CUdeviceptr ptr)
 }
 
 /*
- * Of the driver's memory, @named: of a pool that the program names. An allocation on a stream that is being
- * captured becomes a node of a graph, which has no memory before it is launched.
+ * Of the driver's memory, @named: of a pool that the program names. Only the driver knows on which device that is,
+ * so that the quota is asked afterwards. An allocation on a stream that is being captured becomes a node of a
+ * graph, which has no memory before it is launched.
  */
-static CUresult add_ordered(CUresult result, const CUdeviceptr *ptr, size_t size, CUstream stream,
+static CUresult add_ordered(CUresult result, CUdeviceptr *ptr, size_t size, CUstream stream,
 			    bool named)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	enum driver_memory_kind kind;
+	int dev = -1;
 
-	if (!result && captures_open(driver_table()))
+	if (result)
+		return result;
+	if (captures_open(driver_table()))
 		real.cuStreamIsCapturing(stream, &status);
-	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
 		graphs_have_memory();
-	else if (!result)
-		driver_memory_add(named ? kind_of(*ptr) : DRIVER_MEMORY_POOL, *ptr, size);
+		return result;
+	}
+	kind = named ? kind_of(*ptr) : DRIVER_MEMORY_POOL;
+	if (kind == DRIVER_MEMORY_POOL && quota_is_on())
+		real.cuPointerGetAttribute(&dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *ptr);
+	if (!quota_take(dev, size)) {
+		real.cuMemFreeAsync(*ptr, stream);
+		*ptr = 0;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	driver_memory_add_taken(kind, *ptr, size, dev);
 	return result;
 }
 

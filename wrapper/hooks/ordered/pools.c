@@ -3,6 +3,8 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/clock.h"
+#include "common/protocol/quota.h"
+#include "common/size.h"
 #include "vmem/addresses/addressing.h"
 #include "vmem/addresses/translate.h"
 #include "vmem/vmem.h"
@@ -201,7 +203,7 @@ static void nap(struct patience *patience)
 
 /*
  * With pools_lock held; releases it meanwhile. Whether the free memory of @p, on the device of @ctx, makes
- * @size bytes together with that of the device.
+ * @size bytes together with that of the device, of which the job may take as much as its quota leaves.
  */
 static bool would_do(const struct pool *p, CUcontext ctx, size_t size)
 {
@@ -211,6 +213,7 @@ static bool would_do(const struct pool *p, CUcontext ctx, size_t size)
 	pthread_mutex_unlock(&pools_lock);
 	known = !current_enter(ctx, &pushed) && !real.cuMemGetInfo_v2(&free, &total);
 	current_leave(pushed);
+	free = size_min(free, quota_left(p->dev));
 	pthread_mutex_lock(&pools_lock);
 	return known && size <= free + p->idle;
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/sharing/sharing.h"
+#include "common/protocol/quota.h"
 #include "common/settings.h"
 #include "vmem/objects/host_file.h"
 #include "vmem/objects/objects.h"
@@ -41,18 +42,22 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 			  const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult result;
+	CUdevice dev =
+		prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop->location.id : -1;
 
 	if (handle && prop && prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA &&
 	    carried_is_on() && exports_tickets() &&
 	    host_memory_create(handle, size, prop, flags, &result))
 		return result;
+	if (!quota_take(dev, size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = real.cuMemCreate(handle, size, prop, flags);
-	if (!result && carried_is_on() && objects_add(handle, size, prop))
-		return result;
-	if (!result && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		handles_add(*handle, DRIVER_MEMORY_VMM, size);
-	else if (!result)
+	if (result)
+		quota_give(dev, size);
+	else if (dev < 0)
 		handles_add(*handle, DRIVER_MEMORY_VMM_HOST, 0);
+	else if (!carried_is_on() || !objects_add(handle, size, prop))
+		handles_add_taken(*handle, DRIVER_MEMORY_VMM, size, dev);
 	return result;
 }
 
