@@ -22,10 +22,11 @@
 #define LOG_PREFIX "memory limit: "
 #include "common/log.h"
 
-#define HAMI "CUDA_DEVICE_MEMORY_LIMIT"
-
-/* For the lock of the file, which is held for some system calls: 0.1 ms to 5 ms between two tries, 200 ms in all. */
-#define TRIES      45
+/*
+ * For the lock of the file, which is held for some system calls: 0.1 ms to 5 ms between two tries, a second in
+ * all. Its holder may have been stopped: then others try once only, until that succeeds.
+ */
+#define TRIES      205
 #define TRY_US     100
 #define TRY_MAX_US 5000
 
@@ -67,8 +68,7 @@ static size_t read_hami(const char *name)
 	if (!value || !*value)
 		return 0;
 	if (!size_parse(value, &size))
-		pr_err("%s=%s: expected a number of bytes, as 4147m; it limits nothing", name,
-		       value);
+		pr_err("%s=%s: " QUOTA_HAMI_WHY, name, value);
 	else if (size)
 		snprintf(quotas.variable, sizeof(quotas.variable), "%s", name);
 	return size;
@@ -76,13 +76,13 @@ static size_t read_hami(const char *name)
 
 static void read_quotas(void)
 {
-	size_t mem = SIZE_MAX, every = read_hami(HAMI);
+	size_t mem = SIZE_MAX, every = read_hami(QUOTA_HAMI);
 	char name[sizeof(quotas.variable)];
 
 	for (int dev = 0; dev < GPU_MAX; dev++) {
 		size_t hami;
 
-		snprintf(name, sizeof(name), HAMI "_%d", dev);
+		snprintf(name, sizeof(name), QUOTA_HAMI "_%d", dev);
 		hami = read_hami(name);
 		hami = hami ? hami : every;
 		quotas.each[dev] = hami ? hami : SIZE_MAX;
@@ -146,6 +146,7 @@ static void find_self(void)
 /* The file, locked. Returns a descriptor for rundir_unlock(), or a negative errno. */
 static int open_file(void)
 {
+	static bool late; /* under lock */
 	const char *why;
 	int dir = rundir_open_own(&why), fd;
 	unsigned int us = TRY_US;
@@ -158,12 +159,13 @@ static int open_file(void)
 		return dir;
 	}
 	fd = rundir_lock(dir, RUNDIR_QUOTAS);
-	for (int i = 0; i < TRIES && fd == -EAGAIN; i++) {
+	for (int i = 0; i < TRIES && fd == -EAGAIN && !late; i++) {
 		usleep(us);
 		us = us < TRY_MAX_US ? 2 * us : TRY_MAX_US;
 		fd = rundir_lock(dir, RUNDIR_QUOTAS);
 	}
 	close(dir);
+	late = fd == -EAGAIN;
 	return fd;
 }
 

@@ -34,6 +34,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define QUOTA_HAMI     "CUDA_DEVICE_MEMORY_LIMIT"
+#define QUOTA_HAMI_WHY "expected a number of bytes, as 4147m; it limits nothing"
+
 /* True if the environment has a quota for any GPU. Read once. */
 bool quota_is_on(void);
 

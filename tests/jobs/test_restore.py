@@ -13,7 +13,7 @@ from restorelib import Counting, directory, need_criu, nobody_writes_there, refu
 from detached import Detached
 from proclib import descriptors
 from json_docs import check_documented
-from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main, until
+from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 
 
 def opened(pid):
@@ -51,6 +51,22 @@ def a_stopped_job_goes_on_from_a_copy():
     cudaw_ok("restore", copy)
     equal(job.state(), "running", "the state")
     job.wait_steps(steps + 3)
+    job.finish()
+
+
+def it_has_the_memory_limit_that_it_had():
+    need_criu()
+    os.environ["CUDAW_MEM"] = "64M"
+    try:
+        job = Counting()
+    finally:
+        del os.environ["CUDAW_MEM"]
+    before, path = jobs()[job.pid]["gpu"][0], directory()
+    equal(before["limit"], 64 << 20, "the limit")
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    cudaw_ok("restore", path)
+    after = jobs()[job.pid]["gpu"][0]
+    equal((after["limit"], after["limit_used"]), (before["limit"], before["limit_used"]), "its limit, and what it has")
     job.finish()
 
 
@@ -189,6 +205,7 @@ def an_incremental_one_writes_what_changed():
 
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
+         it_has_the_memory_limit_that_it_had,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          twice_in_a_row, one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused,
          restored_paused, one_that_is_paused_at_once_is_there, one_that_ends_as_it_goes_on,

@@ -247,6 +247,19 @@ def growth_during_a_capture():
     orders.finish()
 
 
+def growth_beyond_a_memory_limit():
+    """It fails at once, and asks nobody; a turn leaves the limit as it is."""
+    orders = Orders(CUDAW_MEM="32M")
+    for _ in range(2):
+        for how in ("alloc", "async", "create", "pitch", "array"):
+            orders.obeys(f"{how} 64", f"{how}: error 2")
+        orders.lease.take(EVERYTHING)
+        orders.lease.fill()
+    equal(orders.lease.grown, [], "what it has asked for")
+    orders.obeys("alloc 16", "alloc: ok")
+    orders.finish()
+
+
 def growth_that_is_the_first_need():
     """A GPU that is full before the job has any memory: even its context waits."""
     other, _ = hog()
@@ -798,6 +811,7 @@ if TSAN:
                                   "the simulated driver allocates, and TSan reports that in a handler")
 
 main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help, growth_during_a_capture,
+     growth_beyond_a_memory_limit,
      a_released_job_needs_room_for_its_context, a_yield_takes_the_context,
      a_context_that_cannot_go_stays, growth_that_is_the_first_need, without_a_daemon,
      unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The quotas of a job: which are set, and what its processes have of them together. */
+#include "common/protocol/quota.h"
+#include "common/protocol/rundir.h"
+#include "common/system/forks.h"
+
+#include "tests/check_suite.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB   (1UL << 20)
+#define GIB   (1UL << 30)
+#define GPU   "GPU-00000000-0000-0000-0000-000000000001"
+#define OTHER "GPU-00000000-0000-0000-0000-000000000002"
+
+static char directory[] = "/tmp/cudaw-quota-XXXXXX", file[64];
+
+static void begin(void)
+{
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	snprintf(file, sizeof(file), "%s/" RUNDIR_QUOTAS, directory);
+	setenv("CUDAW_RUNTIME_DIR", directory, 1);
+	setenv("CUDAW_JOB", "abcdef", 1);
+	forks_watch();
+}
+
+static void end(void)
+{
+	unlink(file);
+	rmdir(directory);
+}
+
+/* The process has a GPU 0 with a quota of 100 MiB. */
+static void begin_with_quota(void)
+{
+	begin();
+	setenv("CUDAW_MEM", "100M", 1);
+	quota_name_gpu(0, GPU);
+}
+
+static size_t rows(void)
+{
+	struct stat st;
+
+	return stat(file, &st) ? 0 : (size_t)st.st_size / 96;
+}
+
+/* Run @body in a child, which waits then until its end of the returned descriptor is closed. */
+static pid_t child(void (*body)(void), int *lead)
+{
+	int done[2], go[2];
+	char byte;
+	pid_t pid;
+
+	ck_assert(!pipe(done) && !pipe(go));
+	pid = fork();
+	if (!pid) {
+		close(go[1]);
+		quota_name_gpu(0, GPU);
+		body();
+		(void)!write(done[1], "", 1);
+		(void)!read(go[0], &byte, 1);
+		_exit(0);
+	}
+	close(done[1]);
+	close(go[0]);
+	ck_assert_int_eq(read(done[0], &byte, 1), 1);
+	close(done[0]);
+	*lead = go[1];
+	return pid;
+}
+
+static void takes_60(void)
+{
+	if (!quota_take(0, 60 * MIB))
+		_exit(1);
+}
+
+START_TEST(no_variable_no_quota)
+{
+	ck_assert(!quota_is_on());
+	ck_assert_uint_eq(quota_of(0), SIZE_MAX);
+	ck_assert(quota_take(0, SIZE_MAX) && quota_take(0, SIZE_MAX));
+	ck_assert_uint_eq(quota_left(0), SIZE_MAX);
+	ck_assert_uint_eq(rows(), 0);
+}
+END_TEST
+
+static const struct {
+	const char *mem, *every, *first;
+	size_t quota[2];
+} values[] = {
+	{"20G", NULL, NULL, {20 * GIB, 20 * GIB}},
+	{NULL, "4147m", NULL, {4147 * MIB, 4147 * MIB}},
+	{NULL, "1g", "512M", {512 * MIB, GIB}},
+	{NULL, "1048576k", "2g", {2 * GIB, GIB}},
+	{NULL, "1073741824", "0", {GIB, GIB}},
+	{NULL, NULL, "1g", {GIB, SIZE_MAX}},
+	{"600M", "1g", "512m", {512 * MIB, 600 * MIB}},
+	{"2G", "none", "1g", {GIB, 2 * GIB}},
+	{"1M", NULL, NULL, {SIZE_MAX, SIZE_MAX}},
+	{NULL, "0", NULL, {SIZE_MAX, SIZE_MAX}},
+	{NULL, "1.5g", "", {SIZE_MAX, SIZE_MAX}},
+};
+
+static void set(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+START_TEST(the_least_quota_counts)
+{
+	set("CUDAW_MEM", values[_i].mem);
+	set("CUDA_DEVICE_MEMORY_LIMIT", values[_i].every);
+	set("CUDA_DEVICE_MEMORY_LIMIT_0", values[_i].first);
+	for (int dev = 0; dev < 2; dev++)
+		ck_assert_uint_eq(quota_of(dev), values[_i].quota[dev]);
+	ck_assert_int_eq(quota_is_on(), quota_of(0) != SIZE_MAX || quota_of(1) != SIZE_MAX);
+	ck_assert_uint_eq(quota_of(-1), SIZE_MAX);
+	ck_assert_uint_eq(quota_of(64), SIZE_MAX);
+}
+END_TEST
+
+START_TEST(a_process_has_no_more_than_its_quota)
+{
+	ck_assert(quota_take(0, 60 * MIB));
+	quota_begin();
+	ck_assert(!quota_has_refused());
+	ck_assert(!quota_take(0, 41 * MIB) && quota_has_refused());
+	ck_assert(!quota_take(0, SIZE_MAX));
+	ck_assert(quota_take(0, 40 * MIB) && !quota_has_refused());
+	ck_assert_uint_eq(quota_left(0), 0);
+	quota_give(0, 60 * MIB);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+	quota_give(0, SIZE_MAX);
+	ck_assert_uint_eq(quota_left(0), 100 * MIB);
+	ck_assert_uint_eq(rows(), 1);
+}
+END_TEST
+
+START_TEST(processes_of_a_job_share_it)
+{
+	size_t quota = 0;
+	int lead;
+	pid_t pid = child(takes_60, &lead);
+
+	ck_assert(!quota_take(0, 41 * MIB));
+	ck_assert(quota_take(0, 40 * MIB));
+	ck_assert_uint_eq(quota_used_of(GPU, &quota), 100 * MIB);
+	ck_assert_uint_eq(quota, 100 * MIB);
+	ck_assert_uint_eq(quota_used_of(OTHER, &quota), 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+	ck_assert(quota_take(0, 60 * MIB));
+	close(lead);
+}
+END_TEST
+
+/* One that has ended is noticed when the memory is needed, too. */
+START_TEST(a_killed_process_leaves_its_part)
+{
+	int lead;
+	pid_t pid;
+
+	ck_assert(quota_take(0, 10 * MIB));
+	pid = child(takes_60, &lead);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ck_assert(quota_take(0, 90 * MIB));
+	close(lead);
+	/* The next process takes its row. */
+	quota_give(0, 90 * MIB);
+	pid = child(takes_60, &lead);
+	ck_assert_uint_eq(rows(), 2);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+static void takes_60_of_another_job(void)
+{
+	setenv("CUDAW_JOB", "fedcba", 1);
+	takes_60();
+}
+
+static void takes_60_of_another_gpu(void)
+{
+	quota_name_gpu(0, OTHER);
+	takes_60();
+}
+
+START_TEST(other_jobs_and_gpus_are_apart)
+{
+	int leads[2];
+	pid_t pids[] = {child(takes_60_of_another_job, &leads[0]),
+			child(takes_60_of_another_gpu, &leads[1])};
+
+	ck_assert(quota_take(0, 100 * MIB));
+	close(leads[0]);
+	close(leads[1]);
+	waitpid(pids[0], NULL, 0);
+	waitpid(pids[1], NULL, 0);
+}
+END_TEST
+
+#define CROWD 4
+
+static int counts[2];
+
+/* Says how much it was, and keeps it until all have said it. */
+static void takes_all_that_it_gets(int go)
+{
+	unsigned char taken = 0;
+
+	quota_name_gpu(0, GPU);
+	while (quota_take(0, MIB))
+		taken++;
+	(void)!write(counts[1], &taken, 1);
+	(void)!read(go, &taken, 1);
+	_exit(0);
+}
+
+START_TEST(a_crowd_gets_all_of_it_and_no_more)
+{
+	unsigned int taken = 0;
+	unsigned char count;
+	int go[2];
+
+	ck_assert(!pipe(counts) && !pipe(go));
+	for (int i = 0; i < CROWD; i++)
+		if (!fork()) {
+			close(go[1]);
+			takes_all_that_it_gets(go[0]);
+		}
+	for (int i = 0; i < CROWD; i++) {
+		ck_assert_int_eq(read(counts[0], &count, 1), 1);
+		taken += count;
+	}
+	ck_assert_uint_eq(taken, 100);
+	close(go[1]);
+	while (wait(NULL) > 0)
+		;
+}
+END_TEST
+
+START_TEST(a_fork_has_nothing)
+{
+	int lead;
+	pid_t pid;
+
+	ck_assert(quota_take(0, 40 * MIB));
+	pid = child(takes_60, &lead);
+	ck_assert_uint_eq(quota_left(0), 0);
+	close(lead);
+	waitpid(pid, NULL, 0);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+}
+END_TEST
+
+/* As in an image that another process was made of: its row is that of a process which has ended. */
+START_TEST(a_restored_process_has_its_place_again)
+{
+	uint64_t start = 1, found = 0;
+	size_t quota = 0;
+	int fd;
+
+	ck_assert(quota_take(0, 40 * MIB));
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	ck_assert_int_eq(pread(fd, &found, sizeof(found), 16), sizeof(found));
+	ck_assert_int_eq(pwrite(fd, &start, sizeof(start), 16), sizeof(start));
+	ck_assert_uint_eq(found, rundir_start_time(getpid()));
+	quota_restored();
+	ck_assert_uint_eq(quota_used_of(GPU, &quota), 40 * MIB);
+	/* Or there is no file: it is another machine. On another GPU it has a row for that. */
+	ck_assert_int_eq(ftruncate(fd, 0), 0);
+	quota_name_gpu(0, OTHER);
+	ck_assert_uint_eq(quota_used_of(OTHER, &quota), 40 * MIB);
+	close(fd);
+}
+END_TEST
+
+START_TEST(without_a_file_each_process_counts_for_itself)
+{
+	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
+	setenv("CUDAW_LOG_FILE", "/dev/null", 1);
+	ck_assert(quota_take(0, 60 * MIB));
+	ck_assert(!quota_take(0, 60 * MIB));
+	ck_assert_uint_eq(quota_left(0), 40 * MIB);
+}
+END_TEST
+
+/* Who has the lock may be stopped. What was seen of the others last counts. */
+START_TEST(a_lock_that_is_held_stops_nobody)
+{
+	int lead, fd;
+	pid_t pid = child(takes_60, &lead);
+
+	ck_assert(quota_take(0, 10 * MIB));
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+	ck_assert(!quota_take(0, 31 * MIB));
+	ck_assert(quota_take(0, 30 * MIB));
+	close(fd);
+	/* Afterwards the file is right again. */
+	ck_assert_uint_eq(quota_left(0), 0);
+	close(lead);
+	waitpid(pid, NULL, 0);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+}
+END_TEST
+
+START_TEST(a_file_of_nonsense_is_survived)
+{
+	char text[1000];
+	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	memset(text, 'x', sizeof(text));
+	ck_assert_int_eq(write(fd, text, sizeof(text)), sizeof(text));
+	close(fd);
+	ck_assert(quota_take(0, 60 * MIB));
+	ck_assert(!quota_take(0, 41 * MIB));
+	ck_assert_uint_eq(quota_left(0), 40 * MIB);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("quota");
+	TCase *variables = tcase_create("variables"), *account = tcase_create("account");
+
+	tcase_add_checked_fixture(variables, begin, end);
+	tcase_add_test(variables, no_variable_no_quota);
+	tcase_add_loop_test(variables, the_least_quota_counts, 0,
+			    (int)(sizeof(values) / sizeof(values[0])));
+	suite_add_tcase(suite, variables);
+	tcase_add_checked_fixture(account, begin_with_quota, end);
+	tcase_add_test(account, a_process_has_no_more_than_its_quota);
+	tcase_add_test(account, processes_of_a_job_share_it);
+	tcase_add_test(account, a_killed_process_leaves_its_part);
+	tcase_add_test(account, other_jobs_and_gpus_are_apart);
+	tcase_add_test(account, a_crowd_gets_all_of_it_and_no_more);
+	tcase_add_test(account, a_fork_has_nothing);
+	tcase_add_test(account, a_restored_process_has_its_place_again);
+	tcase_add_test(account, without_a_file_each_process_counts_for_itself);
+	tcase_add_test(account, a_lock_that_is_held_stops_nobody);
+	tcase_add_test(account, a_file_of_nonsense_is_survived);
+	suite_add_tcase(suite, account);
+	return check_suite_run(suite);
+}
