@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/gpu.h"
 #include "common/nvml.h"
+#include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "vmem/addresses/addressing.h"
@@ -96,6 +97,15 @@ static void say_last(const struct client *c, const char *what, const struct engi
 			   clock_us_of(last->phases[i].ms));
 }
 
+static void say_gpu(const struct client *c, int dev, const struct gpu *gpu)
+{
+	size_t quota = quota_of(dev);
+
+	server_say(c, "gpu %d %s %s", dev, gpu->uuid, gpu->name);
+	if (quota != SIZE_MAX)
+		server_say(c, "limit %zu %zu", quota, quota - quota_left(dev));
+}
+
 void answers_status(const struct client *c, const struct answers_facts *facts)
 {
 	const struct gpu *devices;
@@ -113,7 +123,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	for (size_t i = 0; i < count; i++) {
 		vmem_get_device_stats(i, &stats);
 		if (stats.carried || contexts_on((CUdevice)i))
-			server_say(c, "gpu %zu %s %s", i, devices[i].uuid, devices[i].name);
+			say_gpu(c, (int)i, &devices[i]);
 	}
 	addressing = addressing_name(&why);
 	server_say(c, "addressing %s%s%s", addressing, *why ? " " : "", why);

@@ -270,6 +270,8 @@
  *	command		the program's command line, cut at 200 bytes
  *	state		one of the states below
  *	gpu		ORDINAL UUID NAME; a line for each device with carried memory or a context
+ *	limit		BYTES HAS; behind its gpu line, if the job has a memory limit on that GPU: the limit,
+ *			and what all processes of the job have of it
  *	addressing	mapped, translated or native (docs/settings.md); then the reason, if that is
  *			not the mode that the settings ask for
  *	carried		bytes of GPU memory that cudaw carries through a pause
@@ -368,6 +370,7 @@
 	X(STATUS_PROTOCOL, "protocol", "n")             \
 	X(STATUS_UID, "uid", "n")                       \
 	X(STATUS_GPU, "gpu", "nwT")                     \
+	X(STATUS_LIMIT, "limit", "nn")                  \
 	X(STATUS_ADDRESSING, "addressing", "wT")        \
 	X(STATUS_CARRIED, "carried", "n")               \
 	X(STATUS_LEFT_TO_DRIVER, "left_to_driver", "n") \

@@ -40,7 +40,7 @@ def test_no_directory_is_no_jobs():
 
 def test_json_is_exact():
     job = FakeJob(Directory(), name="train", command="python train.py", state="paused",
-                  gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], carried=33500000001,
+                  gpu=["0 GPU-aa NVIDIA H200", "3 GPU-bb Other GPU"], limit=f"{20 * GIB} 4097", carried=33500000001,
                   left_to_driver=529 << 20, paused=33500000001, pause_us=1100125,
                   pause_bytes=33500000001, pause_phase=["drain 250", "copy 1000000"],
                   spilled=4096, pool=8192, reason="asked to", signals="USR1 is kept", snapshot="/disk/train",
@@ -51,8 +51,8 @@ def test_json_is_exact():
         "pid": job.pid, "own_pid": job.pid, "age_ms": row["age_ms"], "uid": os.getuid(), "user": pwd.getpwuid(os.getuid()).pw_name,
         "error": None, "by_driver": False, "id": "abc123", "name": "train",
         "command": "python train.py", "state": "paused", "reason": "asked to", "failed_ms": None, "signals": "USR1 is kept", "waits": None, "no_turns": None, "past_cudaw": None, "addressing": "translated",
-        "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200"},
-                {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU"}],
+        "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200", "limit": None, "limit_used": None},
+                {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU", "limit": 20 * GIB, "limit_used": 4097}],
         "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,
         "paused": 33500000001, "spilled": 4096, "pool": 8192,
         "pause_phases": {"drain": 0.25, "copy": 1000.0},
@@ -63,13 +63,13 @@ def test_json_is_exact():
 
 
 def test_table():
-    job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], state="waiting",
+    job = FakeJob(Directory(), name="train", gpu=["0 GPU-aa A", "3 GPU-bb B"], limit=f"{20 * GIB} {GIB}", state="waiting",
                   carried=31 * GIB + GIB // 5, left_to_driver=529 << 20, paused=100, spilled=20, pause_us=1100000,
                   pause_bytes=31 * GIB, resume_us=250000, resume_bytes=8 * GIB, command="python t.py")
     head, row = cudaw("ps", "--wide").out.splitlines()
     for title, value in [("ID", "abc123"), ("NAME", "train"), ("PID", str(job.pid)), ("GPU", "0,3"),
                          ("USER", pwd.getpwuid(os.getuid()).pw_name), ("STATE", "waiting"),
-                         ("CARRIED", "31.2 GiB"), ("LEFT TO DRIVER", "529 MiB"), ("PAUSED", "120 B"),
+                         ("CARRIED", "31.2 GiB"), ("LEFT TO DRIVER", "529 MiB"), ("LIMIT", "1.0 GiB of 20.0 GiB"), ("PAUSED", "120 B"),
                          ("LAST PAUSE", "1.1 s, 30.3 GB/s"), ("LAST RESUME", "250 ms, 34.4 GB/s"), ("COMMAND", "python t.py")]:
         at = (" " + head).index(" " + title)
         assert row[at:].startswith(value), f"{title} in {row!r}"

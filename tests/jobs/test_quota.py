@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The memory limit of a job: what it sees, and what each way to take memory gets."""
-from simlib import MIB  # noqa: F401  (the simulated GPU)
-from gpulib import Job, check, equal, main
+import os
+
+from simlib import MIB, SCRATCH
+from gpulib import BUILD, Job, check, cudaw_ok, equal, jobs, main
 
 LIMIT = {"CUDAW_MEM": "64M"}
 FULL = "64 MiB, CUDA_ERROR_OUT_OF_MEMORY"
 NOT_FULL = "512 MiB, CUDA_SUCCESS"
+TAKEN = "one more: CUDA_SUCCESS"
 REFUSED = "one more: CUDA_ERROR_OUT_OF_MEMORY"
 
 
@@ -50,13 +53,75 @@ def a_pause_keeps_it():
     job = Job("quota", "--hold", 7, "--each-line", 1, env=LIMIT)
     job.wait_line("holds 56 MiB")
     equal(memory(job), "free 8 of 64 MiB, device 64", "what the program sees")
-    equal(answer(job), "one more: CUDA_SUCCESS", "the eighth piece")
+    equal(answer(job), TAKEN, "the eighth piece")
     job.pause()
     job.resume()
-    equal(answer(job), "one more: CUDA_SUCCESS", "the eighth piece after a pause")
+    equal(answer(job), TAKEN, "the eighth piece after a pause")
     job.result()
     equal(memory(job), "free 8 of 64 MiB, device 64", "what the program sees after it")
 
 
+def beside(*args, **env):
+    """One more process of the job abcdef, as "cudaw run" starts them."""
+    return Job("quota", *args, mode="path", env={**LIMIT, "CUDAW_JOB": "abcdef", **env})
+
+
+def holder(pieces, start=beside):
+    job = start("--hold", pieces, "--each-line", 1)
+    job.wait_line(f"holds {8 * pieces} MiB")
+    return job
+
+
+def processes_of_a_job_have_it_together():
+    first, second = holder(5), holder(3)
+    equal(memory(second), "free 0 of 64 MiB, device 64", "what the second process sees")
+    equal((answer(first), answer(second)), (REFUSED, REFUSED), "one more piece")
+    rows = jobs()
+    for job in (first, second):
+        gpu = rows[job.pid]["gpu"][0]
+        equal((gpu["limit"], gpu["limit_used"]), (64 * MIB, 64 * MIB), "what cudaw ps says")
+    check("64.0 MiB of 64.0 MiB" in cudaw_ok("ps", "-o", "limit"), "the column LIMIT")
+    first.discard()     # by SIGKILL
+    equal(answer(second), TAKEN, "one more piece after the other's end")
+    second.result()
+    equal(memory(second), "free 40 of 64 MiB, device 64", "what it sees then")
+
+
+def a_paused_process_keeps_its_part():
+    first, second = holder(5), holder(3)
+    first.pause()
+    equal(answer(second), REFUSED, "one more piece")
+    first.resume()
+    first.result()
+    equal(answer(second), TAKEN, "one more piece after the other's end")
+    second.result()
+
+
+def other_jobs_have_their_own():
+    first, second = holder(8), holder(8, lambda *args: beside(*args, CUDAW_JOB="fedcba"))
+    first.result()
+    second.result()
+
+
+def a_tree_of_processes_has_it_together():
+    """As in a container: the first process has the variable of a scheduler in its environment."""
+    fifo = os.path.join(SCRATCH, "tree")
+    os.mkfifo(fifo)
+    program = os.path.join(BUILD, "tests", "programs", "quota")
+    job = Job("/bin/sh", "-c", f"{program} --hold 5 --each-line 1 < {fifo} & read line; {program} < /dev/null",
+              mode="path", env={"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_MEMORY_LIMIT_0": "65536k"})
+    with open(fifo, "w", encoding="ascii"):
+        job.wait_line("holds 40 MiB")
+        job.tell()
+        job.wait_line("cuMemAlloc: 24 MiB, CUDA_ERROR_OUT_OF_MEMORY")
+    # By hand: another tree.
+    other = Job("quota", mode="path", env={"CUDA_DEVICE_MEMORY_LIMIT": "64m"})
+    other.wait_line(f"cuMemAlloc: {FULL}")
+    other.result()
+    job.result()
+
+
 main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
-     so_does_memory_with_translated_addresses, host_memory_is_not_limited, a_pause_keeps_it)
+     so_does_memory_with_translated_addresses, host_memory_is_not_limited, a_pause_keeps_it,
+     processes_of_a_job_have_it_together, a_paused_process_keeps_its_part, other_jobs_have_their_own,
+     a_tree_of_processes_has_it_together)

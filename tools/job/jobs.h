@@ -47,6 +47,7 @@ struct job_gpu {
 	int ordinal;
 	char uuid[64];
 	char name[96];
+	uint64_t limit, limit_used; /* bytes; 0: there is no limit */
 };
 
 #define JOB_PHASES 8

@@ -37,6 +37,18 @@ static int take_gpu(struct job_status *status, const struct line *line)
 	return 0;
 }
 
+static int take_limit(struct job_status *status, const struct line *line)
+{
+	struct job_gpu *gpu;
+
+	if (!status->ngpus)
+		return -EBADMSG;
+	gpu = &status->gpus[status->ngpus - 1];
+	gpu->limit = line->number[0];
+	gpu->limit_used = line->number[1];
+	return 0;
+}
+
 static int take_phase(struct job_transfer *transfer, const struct line *line)
 {
 	struct job_phase *phase = &transfer->phases[transfer->nphases];
@@ -66,6 +78,8 @@ int job_take_field(struct job *job, const struct line *line)
 		return st->protocol ? 0 : -EPROTONOSUPPORT;
 	case STATUS_GPU:
 		return take_gpu(st, line);
+	case STATUS_LIMIT:
+		return take_limit(st, line);
 	case STATUS_PAUSE_PHASE:
 		return take_phase(&st->pause, line);
 	case STATUS_RESUME_PHASE:

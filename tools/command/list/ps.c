@@ -43,6 +43,7 @@ const char help_ps[] =
 	"  AGE        since the process was started\n"
 	"  CARRIED    GPU memory that cudaw moves: a pause gives it back, a resume rebuilds it\n"
 	"  LEFT TO DRIVER*  GPU memory that only the driver's own checkpoint can move\n"
+	"  LIMIT*     what all processes of the job have of its memory limit on each of the GPUs\n"
 	"  PAUSED*    bytes of a paused job in host memory and in its spill file\n"
 	"  LAST PAUSE*, LAST RESUME*  how long the last one took, and its rate\n"
 	"  COMMAND    the command line, its first 200 bytes\n"
@@ -64,6 +65,16 @@ static json_t *amount(const struct job *job, uint64_t bytes)
 	return job->by_driver ? json_null() : json_integer(bytes);
 }
 
+static json_t *gpu_object(const struct job_gpu *gpu)
+{
+	bool limited = gpu->limit > 0;
+
+	return json_pack("{s:i, s:s, s:s, s:o, s:o}", "ordinal", gpu->ordinal, "uuid", gpu->uuid,
+			 "name", gpu->name, "limit",
+			 limited ? json_integer(gpu->limit) : json_null(), "limit_used",
+			 limited ? json_integer(gpu->limit_used) : json_null());
+}
+
 /* Every key is always there; unknown values are null. */
 static json_t *job_object(const struct job *job)
 {
@@ -76,9 +87,7 @@ static json_t *job_object(const struct job *job)
 			  job->described ? json_null() : json_string(job_error_text(job->error)));
 
 	for (int i = 0; i < st->ngpus; i++)
-		json_array_append_new(gpus, json_pack("{s:i, s:s, s:s}", "ordinal",
-						      st->gpus[i].ordinal, "uuid", st->gpus[i].uuid,
-						      "name", st->gpus[i].name));
+		json_array_append_new(gpus, gpu_object(&st->gpus[i]));
 	json_object_set_new(object, "own_pid", json_integer(job->own_pid));
 	json_object_set_new(object, "age_ms",
 			    job->seen ? json_integer(process_age_ms(&job->process)) : json_null());

@@ -17,6 +17,7 @@ enum {
 	AGE,
 	CARRIED,
 	LEFT,
+	LIMIT,
 	PAUSED,
 	PAUSE,
 	RESUME,
@@ -25,8 +26,8 @@ enum {
 };
 
 static const char *const titles[] = {
-	"ID",      "NAME",           "PID",    "USER",       "GPU",         "STATE",  "AGE",
-	"CARRIED", "LEFT TO DRIVER", "PAUSED", "LAST PAUSE", "LAST RESUME", "COMMAND"};
+	"ID",      "NAME",           "PID",   "USER",   "GPU",        "STATE",       "AGE",
+	"CARRIED", "LEFT TO DRIVER", "LIMIT", "PAUSED", "LAST PAUSE", "LAST RESUME", "COMMAND"};
 
 /* These fit on a terminal of 80 columns. */
 static const struct table_shown usual = {{ID, NAME, PID, USER, GPU, STATE, AGE, CARRIED, COMMAND},
@@ -45,6 +46,18 @@ static void fill_transfer(char *cell, const struct job_transfer *transfer)
 		return;
 	snprintf(cell, TABLE_CELL, "%s, %s", format_duration(duration, transfer->ms),
 		 format_rate(rate, transfer->bytes, transfer->ms));
+}
+
+static void fill_limits(char *cell, const struct job_status *st)
+{
+	char has[FORMAT_SIZE], limit[FORMAT_SIZE];
+	size_t len = 0;
+
+	for (int i = 0; i < st->ngpus && len < TABLE_CELL; i++)
+		if (st->gpus[i].limit)
+			len += snprintf(cell + len, TABLE_CELL - len, "%s%s of %s", len ? ", " : "",
+					format_bytes(has, st->gpus[i].limit_used),
+					format_bytes(limit, st->gpus[i].limit));
 }
 
 static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
@@ -73,6 +86,7 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
 				st->gpus[i].ordinal);
 	format_bytes(cell[CARRIED], st->carried);
 	format_bytes(cell[LEFT], st->left_to_driver);
+	fill_limits(cell[LIMIT], st);
 	format_bytes(cell[PAUSED], st->paused + st->spilled);
 	fill_transfer(cell[PAUSE], &st->pause);
 	fill_transfer(cell[RESUME], &st->resume);

@@ -3,6 +3,7 @@
 
 #include "common/conf_file.h"
 #include "common/system/hostmem.h"
+#include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
@@ -58,7 +59,7 @@ struct finding {
 	char because[512]; /* empty for OK */
 };
 
-#define FINDINGS (PROBE_DEVICES + 40)
+#define FINDINGS (2 * PROBE_DEVICES + 40)
 
 struct report {
 	struct finding findings[FINDINGS];
@@ -66,7 +67,8 @@ struct report {
 	struct probe probe;
 	bool has_driver;
 	const struct finding *obstacle; /* the first finding that rules out pausing */
-	const char *programs;           /* consequence for programs of 'cudaw run' */
+	bool wrong_limit; /* a variable that sets a memory limit has a value that cannot be used */
+	const char *programs; /* consequence for programs of 'cudaw run' */
 	char summary[1200];
 };
 
@@ -320,12 +322,33 @@ static void check_tmp(struct report *report)
 
 static void add_setting(void *arg, const char *variable, const char *value, const char *why)
 {
+	struct report *report = arg;
+
+	report->wrong_limit |= !strcmp(variable, settings[SETTING_MEM].name) ||
+			       !strncmp(variable, QUOTA_HAMI, strlen(QUOTA_HAMI));
 	because(add(arg, variable, "%s", value), WARN, "%s", why);
 }
 
 static void check_settings(struct report *report)
 {
 	settings_check(add_setting, report);
+}
+
+/* Of jobs that are started from here. Reading wrong values would log what check_settings() has said. */
+static void check_memory_limit(struct report *report)
+{
+	for (int i = 0; i < report->probe.ndevices && !report->wrong_limit && quota_is_on(); i++) {
+		size_t quota = quota_of(i), memory = report->probe.devices[i].memory;
+		char name[32], limit[FORMAT_SIZE], has[FORMAT_SIZE];
+		struct finding *finding;
+
+		if (quota == SIZE_MAX)
+			continue;
+		snprintf(name, sizeof(name), "memory limit, GPU %d", i);
+		finding = add(report, name, "%s for each job", format_bytes(limit, quota));
+		if (quota > memory)
+			because(finding, WARN, "the GPU has %s", format_bytes(has, memory));
+	}
 }
 
 static void check_daemon(struct report *report)
@@ -452,13 +475,14 @@ static void print_json(const struct report *report)
 int cmd_doctor(int argc, char **argv)
 {
 	static void (*const checks[])(struct report * report) = {
-		check_driver,     check_devices,
-		check_checkpoint, check_faces,
-		check_runtimes,   check_kernel,
-		check_limits,     check_memory,
-		check_tmp,        check_runtime_directory,
-		check_criu,       check_settings,
-		check_daemon,     check_processes,
+		check_driver,       check_devices,
+		check_checkpoint,   check_faces,
+		check_runtimes,     check_kernel,
+		check_limits,       check_memory,
+		check_tmp,          check_runtime_directory,
+		check_criu,         check_settings,
+		check_memory_limit, check_daemon,
+		check_processes,
 	};
 	static struct report report = {
 		.programs = "Programs started with 'cudaw run' run as they do without it.",

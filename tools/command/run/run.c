@@ -292,7 +292,7 @@ int cmd_run(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL, *name = NULL;
-	bool turns = false, claims = false, require = false;
+	bool turns = false, claims = false, require = false, memory = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -335,6 +335,7 @@ int cmd_run(int argc, char **argv)
 		case 'm':
 			if (!set_checked(SETTING_MEM, "--mem", optarg))
 				return usage_error("run");
+			memory = true;
 			break;
 		case 'h':
 			fputs(help_run, stdout);
@@ -351,6 +352,8 @@ int cmd_run(int argc, char **argv)
 		return EXIT_NO_FACE;
 	if (name)
 		run_warn_of_name(name);
+	if (memory)
+		run_warn_of_memory();
 	join_others(turns, claims);
 	err = preload_face();
 	if (err)

@@ -2,6 +2,9 @@
 #include "tools/command/run/run_checks.h"
 
 #include "common/find/find.h"
+#include "common/nvml.h"
+#include "common/settings.h"
+#include "common/text.h"
 #include "tools/command/elf_file.h"
 #include "tools/job/jobs.h"
 #include "tools/report/report.h"
@@ -129,16 +132,19 @@ static bool is_taken(const char *name)
 	return is_named(list.jobs, list.n, name) || is_named(list.starting, list.nstarting, name);
 }
 
-/* What this process opens, allocates and says is not for the program. */
-static void answer_whether_taken(const char *name)
+static int answer_whether_taken(const void *name)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	dup2(null, STDERR_FILENO);
-	_exit(is_taken(name));
+	return is_taken(name);
 }
 
-void run_warn_of_name(const char *name)
+/*
+ * What a child answers with, less than 256; 0 if there is none: what it opens, allocates and starts is not for the
+ * program.
+ */
+static int in_child(int (*answer)(const void *arg), const void *arg)
 {
 	const struct sigaction usual = {.sa_handler = SIG_DFL};
 	struct sigaction old;
@@ -149,12 +155,52 @@ void run_warn_of_name(const char *name)
 	sigaction(SIGCHLD, &usual, &old);
 	child = fork();
 	if (!child)
-		answer_whether_taken(name);
-	if (child > 0 && waitpid(child, &status, 0) == child && status == W_EXITCODE(1, 0))
+		_exit(answer(arg));
+	if (child > 0 && waitpid(child, &status, 0) != child)
+		status = 0;
+	sigaction(SIGCHLD, &old, NULL);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+void run_warn_of_name(const char *name)
+{
+	if (in_child(answer_whether_taken, name))
 		complain("warning: another job is called '%s': commands will need an ID, which "
 			 "'cudaw ps %s' shows",
 			 name, name);
-	sigaction(SIGCHLD, &old, NULL);
+}
+
+/* By NVML; 0: it is not known. */
+static size_t largest_gpu(void)
+{
+	size_t most = 0, total, free;
+	char uuid[NVML_UUID_SIZE];
+	unsigned int count = 0;
+
+	nvml_device_count(&count);
+	for (unsigned int i = 0; i < count; i++)
+		if (!nvml_device_uuid(i, uuid) && !nvml_memory(uuid, &total, &free) && total > most)
+			most = total;
+	return most;
+}
+
+static int warn_if_beyond(const void *arg)
+{
+	size_t limit = *(const size_t *)arg, most = largest_gpu();
+	char text[FORMAT_SIZE];
+
+	if (most && limit > most)
+		complain("warning: --mem: no GPU here has more than %s, so it limits nothing",
+			 format_bytes(text, most));
+	return 0;
+}
+
+void run_warn_of_memory(void)
+{
+	size_t limit = 0;
+
+	setting_size(SETTING_MEM, &limit);
+	in_child(warn_if_beyond, &limit);
 }
 
 const char *run_check_directory(char path[PATH_MAX], bool *there)

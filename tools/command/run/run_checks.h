@@ -18,8 +18,9 @@ void run_warn_of_program(const char *cmd);
  */
 bool run_can_be_paused(const char *cmd);
 
-/* Warn if a job that runs has this name. */
+/* Warn if a job that runs has this name; if no GPU of this machine has as much memory as CUDAW_MEM says. */
 void run_warn_of_name(const char *name);
+void run_warn_of_memory(void);
 
 /*
  * Why the user's jobs cannot make their sockets in their runtime directory, whose path is put in @path; NULL: they can,

@@ -2,7 +2,9 @@
 #include "tools/command/run/settings_check.h"
 
 #include "common/system/memory_fs.h"
+#include "common/protocol/quota.h"
 #include "common/settings.h"
+#include "common/size.h"
 #include "common/system/signal_name.h"
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
@@ -132,6 +134,25 @@ static void explain_name(const char *name, char *why)
 			 "there is no such setting; 'cudaw help settings' lists them");
 }
 
+/* Variables of others that set a memory limit. */
+static void check_limits(settings_say *say, void *arg)
+{
+	char name[64], clean[128];
+	size_t size;
+
+	for (char **entry = environ; *entry; entry++) {
+		const char *value = strchr(*entry, '=');
+
+		if (strncmp(*entry, QUOTA_HAMI, strlen(QUOTA_HAMI)) != 0 || !value || !value[1] ||
+		    size_parse(value + 1, &size))
+			continue;
+		snprintf(clean, sizeof(clean), "%.*s", (int)(value - *entry), *entry);
+		format_copy(name, sizeof(name), clean);
+		format_copy(clean, sizeof(clean), value + 1);
+		say(arg, name, clean, QUOTA_HAMI_WHY);
+	}
+}
+
 static void check_names(settings_say *say, void *arg)
 {
 	char why[SETTING_WHY], clean[128];
@@ -165,5 +186,6 @@ void settings_check(settings_say *say, void *arg)
 		say(arg, settings[id].name, clean, why);
 	}
 	check_signals(say, arg);
+	check_limits(say, arg);
 	check_names(say, arg);
 }
