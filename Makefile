@@ -75,7 +75,7 @@ SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
 TOOLS    := $(OBJ)/tools.a
 # The order in which a linker needs them.
 CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c vmem/*/*.c checkpoint/*/*.c checkpoint/*/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
+DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o %/nvml_face.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c vmem/*/*.c checkpoint/*/*.c checkpoint/*/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -204,6 +204,7 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 
 # ---- tests and benches ----------------------------------------------------------------------
 
+include wrapper/face/nvml.mk
 include tests/rules.mk
 
 ## docs: write the table of settings (common/settings.h) into docs/settings.md and the man page

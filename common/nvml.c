@@ -37,7 +37,10 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void open_library(void)
 {
 	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	void *(*real)(void) = lib ? (__typeof__(real))dlsym(lib, NVML_FACE_REAL) : NULL;
 
+	if (real)
+		lib = real();
 	if (!lib)
 		return;
 	nvml.init = (__typeof__(nvml.init))dlsym(lib, "nvmlInit_v2");

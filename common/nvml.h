@@ -14,6 +14,12 @@
 
 #define NVML_UUID_SIZE 41 /* "GPU-" and 32 digits with 4 dashes, and the terminating zero */
 
+/*
+ * The NVML face, which shows a job's memory limit, has a function of this name, of type void *(void), that
+ * gives the real library (wrapper/face/nvml_face.c). We ask that.
+ */
+#define NVML_FACE_REAL "cudaw_real_nvml"
+
 /* Open the library, under the loader's lock: see release_find(). */
 void nvml_open(void);
 

@@ -320,11 +320,11 @@ check-words:
 check-abi: all
 	$(Q)test -n "$(REAL)" || { echo "usage: make check-abi REAL=/path/to/libcuda.so.1 (or libcudart.so.N)"; exit 2; }
 	$(Q)soname=$$(readelf -d "$(REAL)" | sed -n 's/.*soname: \[\(.*\)\]/\1/p'); \
-		tests/check-abi $(LIBDIR)/$$soname "$(REAL)"
+		tests/check-abi "$$(ls $(LIBDIR)/$$soname $(LIBDIR)/limited/$$soname 2>/dev/null)" "$(REAL)"
 
 ## check-glibc: check that what is installed needs no glibc later than 2.34
 check-glibc: all
-	$(Q)tests/check-glibc $(DRIVER_FACE) $(AUDITOR) $(RUNTIME_FACES) $(FREEMEM) $(COMMAND) $(DAEMON)
+	$(Q)tests/check-glibc $(DRIVER_FACE) $(AUDITOR) $(RUNTIME_FACES) $(NVML_FACE) $(FREEMEM) $(COMMAND) $(DAEMON)
 
 ## check-format: fail where clang-format would change a file
 check-format:

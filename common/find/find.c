@@ -262,7 +262,7 @@ static void add_cached(const char *path, void *search)
 static int search_init(struct search *s, const char *soname)
 {
 	enum setting_id id = override_setting(soname);
-	const char *override = setting_text(id);
+	const char *override = strcmp(soname, FIND_NVML) ? setting_text(id) : NULL;
 	const char *path = environment("LD_LIBRARY_PATH");
 	char program[PATH_MAX];
 
@@ -342,6 +342,11 @@ static int find_real(const char *soname, char *path, size_t size)
 int find_real_driver(char *path, size_t size)
 {
 	return find_real(FIND_DRIVER, path, size);
+}
+
+int find_real_nvml(char *path, size_t size)
+{
+	return find_real(FIND_NVML, path, size);
 }
 
 void *find_open_driver(const char *path)

@@ -5,7 +5,7 @@
  * The search for the real CUDA libraries: the files that the dynamic loader would take without
  * cudaw. It tries places in the loader's order, and places that the loader does not know last:
  *
- *	1. $CUDAW_REAL_LIBCUDA or $CUDAW_REAL_LIBCUDART. If it is set, nothing else is tried.
+ *	1. $CUDAW_REAL_LIBCUDA or $CUDAW_REAL_LIBCUDART. If it is set, nothing else is tried. NVML has none.
  *	2. a library of that name that the process has already loaded
  *	3. DT_RPATH of the program, and of the loaded objects that need the library
  *	4. LD_LIBRARY_PATH, where containers put the driver
@@ -31,6 +31,7 @@
 #include <stddef.h>
 
 #define FIND_DRIVER "libcuda.so.1"
+#define FIND_NVML   "libnvidia-ml.so.1"
 
 /*
  * Under "cudaw run" the loader gives our face to everybody who opens a driver, by whatever path
@@ -54,10 +55,11 @@ struct find_place {
 };
 
 /*
- * Put the absolute path of the real libcuda.so.1, or of the real runtime with that soname (e.g.
- * "libcudart.so.13"), in @path. Returns 0, -ENOENT if there is none, -ENAMETOOLONG or -ENOMEM.
+ * Put the absolute path of the real libcuda.so.1, of the real libnvidia-ml.so.1, or of the real runtime with that
+ * soname (e.g. "libcudart.so.13"), in @path. Returns 0, -ENOENT if there is none, -ENAMETOOLONG or -ENOMEM.
  */
 int find_real_driver(char *path, size_t size);
+int find_real_nvml(char *path, size_t size);
 int find_real_runtime(const char *soname, char *path, size_t size);
 
 /*

@@ -116,6 +116,19 @@ def test_wrong_settings_are_found():
     assert "CUDAW_CHECK" not in checks
 
 
+def test_a_memory_limit():
+    path = driver()
+    assert "memory limit, GPU 0" not in doctor(path, 0)[0]
+    for env, value, because in (
+            ({"CUDAW_MEM": "20G", "CUDA_DEVICE_MEMORY_LIMIT": "30g"}, "20.0 GiB for each job", None),
+            ({"CUDA_DEVICE_MEMORY_LIMIT_0": "1048577g"}, "1.0 PiB for each job", "the GPU has 1.0 PiB")):
+        found = doctor(path, 0, env=env)[0]["memory limit, GPU 0"]
+        equal((found["value"], found["because"]), (value, because))
+    checks, _ = doctor(path, 0, env={"CUDA_DEVICE_MEMORY_LIMIT": "half"})
+    assert "memory limit, GPU 0" not in checks
+    equal(checks["CUDA_DEVICE_MEMORY_LIMIT"]["because"], "expected a number of bytes, as 4147m; it limits nothing")
+
+
 def test_criu():
     path = os.path.join(scratch(), "criu")
     for version, verdict, why in [("4.1.1", "ok", None), ("3.17", "warn", "expected 4.1 or later"),

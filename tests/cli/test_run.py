@@ -131,6 +131,35 @@ def test_wrong_settings_are_said_at_once():
         equal(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
 
 
+def test_a_memory_limit_that_no_gpu_has():
+    """By NVML; in a job with a limit, too, which programs in it take for the GPU's size."""
+    libraries = scratch()
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    memory = os.path.join(libraries, "memory")
+    with open(memory, "w", encoding="ascii") as file:
+        file.write(f"{4 << 30} {4 << 30}")
+    env = {"LD_LIBRARY_PATH": libraries, "TEST_NVML_COUNT": "2", "TEST_NVML_FILE": memory,
+           "TEST_NVML_UUID": "GPU-00000000-0000-0000-0000-000000000001"}
+    warning = "cudaw: warning: --mem: no GPU here has more than 4.0 GiB, so it limits nothing\n"
+    for size, err in ("4G", ""), ("5G", warning):
+        for around in [], ["run", "--mem", "64M", CUDAW]:
+            result = cudaw(*around, "run", "--mem", size, "true", env=env)
+            equal((result.code, result.err), (0, err))
+    # NVML's face comes only with a limit.
+    for args, there in [([], False), (["--mem", "64M"], True)]:
+        preloaded = cudaw("run", *args, "sh", "-c", "echo $LD_PRELOAD", env=env).out
+        equal("libnvidia-ml.so.1" in preloaded, there)
+    preloaded = cudaw("run", "sh", "-c", "echo $LD_PRELOAD", env={**env, "CUDA_DEVICE_MEMORY_LIMIT_1": "1g"}).out
+    contains(preloaded, "limited/libnvidia-ml.so.1")
+
+
+def test_wrong_limits_of_schedulers_are_said_at_once():
+    for name, value in ("CUDA_DEVICE_MEMORY_LIMIT", "half"), ("CUDA_DEVICE_MEMORY_LIMIT_1", "1.5g"):
+        result = cudaw("run", "true", env={name: value})
+        equal((result.code, result.err),
+              (0, f"cudaw: warning: {name}={value}: expected a number of bytes, as 4147m; it limits nothing\n"))
+
+
 def test_wrong_signals_are_those_that_a_job_does_not_take():
     expected = "expected a signal's name, a number or none"
     for pause, resume, why in [

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The memory limit of a job: what it sees, and what each way to take memory gets."""
+import json
 import os
+import shutil
 
-from simlib import MIB, SCRATCH
-from gpulib import BUILD, Job, check, cudaw_ok, equal, jobs, main
+from simlib import MIB, SCRATCH, unsanitized
+from gpulib import BUILD, Job, check, cudaw_ok, equal, faces, jobs, main
+from daemons import listed, start_daemon
+from harness import contains
 
 LIMIT = {"CUDAW_MEM": "64M"}
 FULL = "64 MiB, CUDA_ERROR_OUT_OF_MEMORY"
@@ -121,7 +125,65 @@ def a_tree_of_processes_has_it_together():
     job.result()
 
 
+def nvml_directory():
+    """Of the NVML of the simulated GPUs."""
+    path = os.path.join(SCRATCH, "nvml")
+    os.makedirs(path, exist_ok=True)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{path}/libnvidia-ml.so.1")
+    return path
+
+
+def by_nvml(job):
+    job.make_steps(1)
+    return job.lines[-4:-1]
+
+
+def nvml_shows_it_to_programs_that_find_the_face(mode="path"):
+    """And only to them: the process knows how much it has itself."""
+    paths = [os.path.join(faces(), "limited"), faces()] if mode == "path" else []
+    env = {**LIMIT, "CUDAW_JOB": "abcdef", "CUDAW_RELEASE": "memory", "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"],
+           "LD_LIBRARY_PATH": ":".join(paths + [nvml_directory()])}
+    if mode == "run":
+        del env["CUDAW_JOB"]
+    job = Job("nvml", "--mib", 40, "--each-line", 1, mode=mode, env=env)
+    said = by_nvml(job)
+    equal(said[:2], ["nvml: 40 of 64 MiB used, 24 free", "v2: 40 of 64 MiB used, 24 free, 0 reserved"], "NVML")
+    check(int(said[2].split()[1]) > 40, f"the context is not in {said[2]!r}")
+    check(job.status()["left_to_driver"] > 40 * MIB, "cudaw does not see the real figures")
+    job.pause()
+    job.resume()
+    if mode == "path":
+        other = holder(3)
+        equal(by_nvml(job)[0], "nvml: 64 of 64 MiB used, 0 free", "NVML beside another process of the job")
+        other.result()
+    contains(job.result(), "a function that the library lacks: refused")
+
+
+@unsanitized
+def nvml_shows_it_under_cudaw_run():
+    nvml_shows_it_to_programs_that_find_the_face("run")
+
+
+def cudawd_sees_the_whole_gpu():
+    """As one that "cudaw run --turns" starts inside of a job with a limit."""
+    env = {"TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"], **LIMIT,
+           "LD_LIBRARY_PATH": f"{os.path.join(faces(), 'limited')}:{nvml_directory()}"}
+    start_daemon(env=env)
+    job = Job("counter", "--steps", 100000, "--step-ms", 10, env={"CUDAW_TURNS": "user"})
+    job.until(listed, 30, "it takes turns")
+    equal(json.loads(cudaw_ok("turns", "--json"))["gpus"][0]["total"], 4096 * MIB, "the GPU's memory")
+    job.finish()
+
+
+def nvml_is_as_ever_without_a_limit():
+    job = Job("nvml", "--each-line", 1, mode="run", env={
+        "TEST_NVML_FILE": os.environ["CUDAW_SIM_SHARED"], "LD_LIBRARY_PATH": nvml_directory()})
+    contains(by_nvml(job)[0], " of 4096 MiB used")
+    contains(job.result(), "a function that the library lacks: missing")
+
+
 main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
      so_does_memory_with_translated_addresses, host_memory_is_not_limited, a_pause_keeps_it,
      processes_of_a_job_have_it_together, a_paused_process_keeps_its_part, other_jobs_have_their_own,
-     a_tree_of_processes_has_it_together)
+     a_tree_of_processes_has_it_together, nvml_shows_it_to_programs_that_find_the_face,
+     nvml_shows_it_under_cudaw_run, cudawd_sees_the_whole_gpu, nvml_is_as_ever_without_a_limit)

@@ -27,6 +27,11 @@ struct memory {
 	unsigned long long total, free, used;
 };
 
+struct memory_v2 {
+	unsigned int version;
+	unsigned long long total, reserved, free, used;
+};
+
 struct process {
 	unsigned int pid;
 	unsigned long long bytes;
@@ -63,10 +68,15 @@ static bool is_ours(const struct account_slot *slot)
 	return slot->pid == getpid();
 }
 
-/* The simulated GPU, whose number ends its UUID. */
+/* Of a simulated GPU: it ends the UUID. */
+static unsigned long number_of(const char *uuid)
+{
+	return strtoul(uuid + strlen(uuid) - 2, NULL, 16);
+}
+
 static bool read_sim(int fd, const struct account_file *account, const char *uuid, struct gpu *gpu)
 {
-	unsigned long number = strtoul(uuid + strlen(uuid) - 2, NULL, 16);
+	unsigned long number = number_of(uuid);
 
 	if (account->magic != ACCOUNT_MAGIC || number >= ACCOUNT_DEVICES)
 		return false;
@@ -139,7 +149,9 @@ int nvmlDeviceGetCount_v2(unsigned int *count);
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device);
 int nvmlDeviceGetUUID(void *device, char *text, unsigned int size);
+int nvmlDeviceGetIndex(void *device, unsigned int *index);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
 					    struct process *infos);
 #pragma GCC visibility pop
@@ -179,7 +191,13 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned int size)
 	return 0;
 }
 
-int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
+int nvmlDeviceGetIndex(void *device, unsigned int *index)
+{
+	*index = (unsigned int)number_of(device);
+	return 0;
+}
+
+static int memory_of(void *device, struct memory *memory)
 {
 	const char *bytes = getenv("TEST_NVML_FREE"), *ms = getenv("TEST_NVML_MS");
 	FILE *holders = open_holders();
@@ -199,6 +217,21 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 		return NOT_SUPPORTED;
 	*memory = (struct memory){.free = strtoull(bytes, NULL, 10)};
 	return 0;
+}
+
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
+{
+	return memory_of(device, memory);
+}
+
+/* The driver has reserved a MiB. */
+int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory)
+{
+	struct memory all = {0};
+	int error = memory_of(device, &all);
+
+	*memory = (struct memory_v2){memory->version, all.total, 1 << 20, all.free, all.used};
+	return error;
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,

@@ -42,6 +42,7 @@
 
 TRAMP_FACE(libcuda);
 TRAMP_FACE(libcudart);
+TRAMP_FACE(libnvml);
 
 /* The names in the order of the slots: const char *names[] = {LIBCUDA_EXPORTS(TRAMP_NAME)}; */
 #define TRAMP_NAME(name) #name,

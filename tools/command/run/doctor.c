@@ -185,8 +185,9 @@ static void check_checkpoint(struct report *report)
 static void check_faces(struct report *report)
 {
 	/* The first two are those of "cudaw run". */
-	static const char *const faces[] = {"libcuda.so.1", "cudaw-audit.so", "libcudart.so.13",
-					    "libcudart.so.12", "libcudart.so.11.0"};
+	static const char *const faces[] = {"libcuda.so.1",      "cudaw-audit.so",
+					    "libcudart.so.13",   "libcudart.so.12",
+					    "libcudart.so.11.0", "limited/libnvidia-ml.so.1"};
 	char directory[PATH_MAX - 32] = "", path[PATH_MAX], missing[128] = "";
 	struct finding *finding;
 	bool driver = true;

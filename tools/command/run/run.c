@@ -4,6 +4,7 @@
 #include "common/conf_file.h"
 #include "common/find/find.h"
 #include "common/find/find_file.h"
+#include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "tools/command/run/run_checks.h"
@@ -105,7 +106,7 @@ static int may_stay(const char *library)
 }
 
 /*
- * Put the face at @path behind other preloaded libraries: a hook of theirs calls the next function of its name,
+ * Put the faces at @path behind other preloaded libraries: a hook of theirs calls the next function of its name,
  * which is ours. Returns an exit code, 0 for success.
  */
 static int preload(const char *path)
@@ -129,6 +130,15 @@ static int preload(const char *path)
 		code = set_joined("LD_PRELOAD", kept, path);
 	free(kept);
 	return code;
+}
+
+/* The job has a memory limit, by whatever value. */
+static bool is_limited(void)
+{
+	for (char **entry = environ; *entry; entry++)
+		if (!strncmp(*entry, QUOTA_HAMI, strlen(QUOTA_HAMI)))
+			return true;
+	return *variable(settings[SETTING_MEM].name);
 }
 
 /* Put the auditor at @path before others, unless it is first. Returns an exit code, 0 for success. */
@@ -157,13 +167,14 @@ static int reserve_tls(void)
 }
 
 /*
- * Let the loader put our driver face into the program (LD_PRELOAD), and give it to who opens the driver by
- * another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0 for success.
+ * Let the loader put our driver face into the program (LD_PRELOAD), with a memory limit also the NVML face if there is
+ * an NVML, and give it to who opens the driver by another name than libcuda.so.1 (LD_AUDIT). Returns an exit code, 0
+ * for success.
  */
 static int preload_face(void)
 {
-	static const char *const files[] = {"libcuda.so.1", "cudaw-audit.so"};
-	char directory[PATH_MAX - 32], paths[2][PATH_MAX];
+	static const char *const files[] = {"libcuda.so.1", "cudaw-audit.so", "limited/" FIND_NVML};
+	char directory[PATH_MAX - 32], paths[3][PATH_MAX], both[2 * PATH_MAX + 1], nvml[PATH_MAX];
 	int code, err = faces_directory(directory, sizeof(directory));
 	const char *why;
 
@@ -171,7 +182,7 @@ static int preload_face(void)
 		complain("cannot find where cudaw is installed: %s", strerror(-err));
 		return EXIT_NO_FACE;
 	}
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 3; i++) {
 		snprintf(paths[i], sizeof(paths[i]), "%s/%s", directory, files[i]);
 		if (access(paths[i], R_OK) < 0) {
 			complain("%s: %s; the installation of cudaw is incomplete", paths[i],
@@ -184,7 +195,8 @@ static int preload_face(void)
 		complain("%s: %s", paths[0], why);
 		return EXIT_NO_FACE;
 	}
-	code = preload(paths[0]);
+	snprintf(both, sizeof(both), "%s:%s", paths[0], paths[2]);
+	code = preload(is_limited() && !find_real_nvml(nvml, sizeof(nvml)) ? both : paths[0]);
 	if (!code)
 		code = audit(paths[1]);
 	return code ? code : reserve_tls();

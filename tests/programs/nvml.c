@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What NVML says of GPU 0, in each step:
+ *
+ *	nvml [--mib N]
+ *
+ * The memory by both calls, and that of the process, which has N MiB by CUDA. In the end, what becomes of a function
+ * that the NVML of the tests lacks.
+ */
+#include "tests/programs/kernels.h"
+
+#include <dlfcn.h>
+
+#define FUNCTION_NOT_FOUND 13 /* NVML_ERROR_FUNCTION_NOT_FOUND */
+
+struct memory {
+	unsigned long long total, free, used;
+};
+
+struct memory_v2 {
+	unsigned int version;
+	unsigned long long total, reserved, free, used;
+};
+
+struct process {
+	unsigned int pid;
+	unsigned long long bytes;
+	unsigned int instances[2];
+};
+
+static unsigned long mib = 8;
+static void *library;
+
+static struct {
+	int (*init)(void);
+	int (*by_uuid)(const char *uuid, void **device);
+	int (*memory)(void *device, struct memory *memory);
+	int (*memory_v2)(void *device, struct memory_v2 *memory);
+	int (*processes)(void *device, unsigned int *count, struct process *infos);
+	int (*name)(void *device, char *name, unsigned int size);
+} nvml;
+
+static void *function(const char *name)
+{
+	void *found = dlsym(library, name);
+
+	if (!found)
+		step_die("%s", dlerror());
+	return found;
+}
+
+static void open_nvml(void)
+{
+	library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+	if (!library)
+		step_die("%s", dlerror());
+	nvml.init = (__typeof__(nvml.init))function("nvmlInit_v2");
+	nvml.by_uuid = (__typeof__(nvml.by_uuid))function("nvmlDeviceGetHandleByUUID");
+	nvml.memory = (__typeof__(nvml.memory))function("nvmlDeviceGetMemoryInfo");
+	nvml.memory_v2 = (__typeof__(nvml.memory_v2))function("nvmlDeviceGetMemoryInfo_v2");
+	nvml.processes =
+		(__typeof__(nvml.processes))function("nvmlDeviceGetComputeRunningProcesses_v3");
+	nvml.name = (__typeof__(nvml.name))dlsym(library, "nvmlDeviceGetName");
+	CALL(nvml.init());
+}
+
+static unsigned long long own_bytes(void *device)
+{
+	struct process processes[64];
+	unsigned int count = 64;
+
+	CALL(nvml.processes(device, &count, processes));
+	for (unsigned int i = 0; i < count; i++)
+		if (processes[i].pid == (unsigned int)getpid())
+			return processes[i].bytes;
+	return 0;
+}
+
+static void say(void *device)
+{
+	struct memory memory;
+	struct memory_v2 v2 = {.version = (unsigned int)sizeof(v2) | 2 << 24};
+
+	CALL(nvml.memory(device, &memory));
+	CALL(nvml.memory_v2(device, &v2));
+	printf("nvml: %llu of %llu MiB used, %llu free\n", memory.used >> 20, memory.total >> 20,
+	       memory.free >> 20);
+	printf("v2: %llu of %llu MiB used, %llu free, %llu reserved\n", v2.used >> 20,
+	       v2.total >> 20, v2.free >> 20, v2.reserved >> 20);
+	printf("process: %llu MiB\n", own_bytes(device) >> 20);
+}
+
+int main(int argc, char **argv)
+{
+	const struct step_option options[] = {{"mib", &mib}};
+	char name[64] = "GPU-";
+	struct kernels gpu;
+	CUdeviceptr data;
+	CUuuid uuid;
+	void *device;
+
+	step_parse(argc, argv, options, 1);
+	open_nvml();
+	kernels_init(&gpu);
+	CALL(cuMemAlloc_v2(&data, mib << 20));
+	CALL(cuDeviceGetUuid_v2(&uuid, gpu.dev));
+	for (int i = 0; i < 16; i++)
+		sprintf(name + strlen(name), "%s%02x",
+			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			(unsigned char)uuid.bytes[i]);
+	CALL(nvml.by_uuid(name, &device));
+	for (unsigned long k = 0; step_more(k); k++) {
+		say(device);
+		step_done(k);
+	}
+	printf("a function that the library lacks: %s\n",
+	       !nvml.name                                                    ? "missing"
+	       : nvml.name(device, name, sizeof(name)) == FUNCTION_NOT_FOUND ? "refused"
+									     : "answered");
+	return 0;
+}
