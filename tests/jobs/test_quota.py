@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 
-from simlib import MIB, SCRATCH, unsanitized
+from simlib import MIB, SCRATCH, TSAN, shared, skipped, unsanitized
 from gpulib import BUILD, Job, check, cudaw_ok, equal, faces, jobs, main
 from daemons import listed, start_daemon
 from harness import contains
@@ -53,18 +53,6 @@ def host_memory_is_not_limited():
     ways_end({"CUDAW_MANAGED": "host"}, unlimited=["cuMemAllocManaged"])
 
 
-def a_pause_keeps_it():
-    job = Job("quota", "--hold", 7, "--each-line", 1, env=LIMIT)
-    job.wait_line("holds 56 MiB")
-    equal(memory(job), "free 8 of 64 MiB, device 64", "what the program sees")
-    equal(answer(job), TAKEN, "the eighth piece")
-    job.pause()
-    job.resume()
-    equal(answer(job), TAKEN, "the eighth piece after a pause")
-    job.result()
-    equal(memory(job), "free 8 of 64 MiB, device 64", "what the program sees after it")
-
-
 def beside(*args, **env):
     """One more process of the job abcdef, as "cudaw run" starts them."""
     return Job("quota", *args, mode="path", env={**LIMIT, "CUDAW_JOB": "abcdef", **env})
@@ -99,6 +87,16 @@ def a_paused_process_keeps_its_part():
     first.result()
     equal(answer(second), TAKEN, "one more piece after the other's end")
     second.result()
+
+
+def shared_memory_counts_once():
+    """With the process that made it: two ranks share four objects of 2 MiB."""
+    for how in (), ("--ipc", 1):
+        job = Job("sharing", "--ranks", 2, "--objects", 2, "--mib", 2, "--steps", 1000000, "--step-ms", 5, *how,
+                  env={**LIMIT, "CUDAW_JOB": "abcdef"}, mode="path")
+        job.wait_steps(3)
+        equal([row["gpu"][0]["limit_used"] for row in jobs().values()], [8 * MIB] * 2, "what the ranks have")
+        job.finish()
 
 
 def other_jobs_have_their_own():
@@ -182,8 +180,15 @@ def nvml_is_as_ever_without_a_limit():
     contains(job.result(), "a function that the library lacks: missing")
 
 
+if TSAN:
+    nvml_shows_it_to_programs_that_find_the_face = skipped(
+        nvml_shows_it_to_programs_that_find_the_face,
+        "TSan reports the descriptor that threads share in the NVML of the tests")
+
 main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
-     so_does_memory_with_translated_addresses, host_memory_is_not_limited, a_pause_keeps_it,
-     processes_of_a_job_have_it_together, a_paused_process_keeps_its_part, other_jobs_have_their_own,
-     a_tree_of_processes_has_it_together, nvml_shows_it_to_programs_that_find_the_face,
-     nvml_shows_it_under_cudaw_run, cudawd_sees_the_whole_gpu, nvml_is_as_ever_without_a_limit)
+     so_does_memory_with_translated_addresses, host_memory_is_not_limited,
+     processes_of_a_job_have_it_together, a_paused_process_keeps_its_part, shared_memory_counts_once,
+     other_jobs_have_their_own, a_tree_of_processes_has_it_together, nvml_shows_it_to_programs_that_find_the_face,
+     nvml_shows_it_under_cudaw_run, cudawd_sees_the_whole_gpu, nvml_is_as_ever_without_a_limit,
+     *shared("quota.py", leave_out=("every_way_to_take_memory_ends_there", "pytorch_obeys_it", "cupy_obeys_it",
+                                    "jax_obeys_it", "nvidia_smi_shows_it")))
