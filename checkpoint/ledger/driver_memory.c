@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/driver_memory.h"
+#include "common/gpu.h"
 #include "common/protocol/quota.h"
 #include "common/system/forks.h"
 #include "vmem/context_gone.h"
@@ -75,19 +76,19 @@ static void add(const struct entry *what)
 }
 
 void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size_t size,
-			     CUdevice dev)
+			     CUdevice dev, CUcontext ctx)
 {
-	add(&(struct entry){.key = {handle, kind}, .size = size, .dev = dev});
+	add(&(struct entry){.key = {handle, kind}, .size = size, .ctx = ctx, .dev = dev});
 }
 
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size)
 {
-	driver_memory_add_taken(kind, handle, size, -1);
+	driver_memory_add_taken(kind, handle, size, -1, NULL);
 }
 
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
 {
-	add(&(struct entry){.key = {handle, DRIVER_MEMORY_FIXED_TEXTURE}, .ctx = ctx, .dev = -1});
+	driver_memory_add_taken(DRIVER_MEMORY_FIXED_TEXTURE, handle, 0, -1, ctx);
 }
 
 void driver_memory_add_dmabuf(const struct vmem_info *info)
@@ -152,15 +153,21 @@ void driver_memory_ended(enum driver_memory_kind kind, uint64_t handle, bool gon
 
 void driver_memory_release_context(CUcontext ctx)
 {
+	size_t taken[GPU_MAX] = {0};
 	struct entry *e, *next;
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, entries, e, next)
 		if (e->ctx == ctx) {
+			if (e->dev >= 0)
+				taken[e->dev] += e->size;
 			remove_locked(e);
 			free(e);
 		}
 	pthread_mutex_unlock(&lock);
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++)
+		if (taken[dev])
+			quota_give(dev, taken[dev]);
 }
 
 CONTEXT_GONE(driver_memory_release_context);

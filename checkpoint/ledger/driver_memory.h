@@ -7,8 +7,8 @@
  * checkpoint takes it off the GPU, except the kinds that it does not support (unsupported.h). Kinds
  * that are not memory of their own, e.g. exports, have no bytes here.
  *
- * Thread-safe; a table in host memory, no CUDA call. An entry that ends with its context stays
- * counted until its handle is used again; textures end with their context.
+ * Thread-safe; a table in host memory, no CUDA call. An entry ends with its context, if that is known;
+ * otherwise it stays counted until its handle is used again.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -49,11 +49,12 @@ enum driver_memory_kind { DRIVER_MEMORY_MAP(DRIVER_MEMORY_ENUM) DRIVER_MEMORY_KI
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size);
 
 /*
- * The same. The caller has taken the bytes from the quota of @dev (common/protocol/quota.h): they are given back with
- * the entry's end, or at once if there is no host memory for an entry.
+ * The same. The caller has taken the bytes from the quota of @dev (common/protocol/quota.h; -1: of none): they
+ * are given back with the entry's end, or at once if there is no host memory for an entry. It ends with @ctx; NULL: with
+ * no context.
  */
 void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size_t size,
-			     CUdevice dev);
+			     CUdevice dev, CUcontext ctx);
 
 /* Record a texture, which ends with @ctx. */
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx);

@@ -62,7 +62,7 @@ void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t siz
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
 	if (h->hh.tbl) {
-		driver_memory_add_taken(kind, handle, size, dev);
+		driver_memory_add_taken(kind, handle, size, dev, NULL);
 	} else {
 		free(h); /* the table had no memory for it */
 		quota_give(dev, size);

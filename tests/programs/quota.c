@@ -4,7 +4,8 @@
  *
  *	quota [--piece-mib N] [--hold N]
  *
- * Takes pieces of each kind until a call fails, says how much that was and how the call failed, and frees them.
+ * Takes pieces of each kind until a call fails, says how much that was and how the call failed, and frees them; at
+ * the end it leaves some to a reset of the primary context.
  * With --hold it takes N pieces of cuMemAlloc() instead, fills them, and tries to take one more in each step
  * (--each-line), which it frees at once.
  */
@@ -138,6 +139,7 @@ static const struct kind {
 	{"graph", graph_take, graph_free},
 	{"cuMemAlloc", alloc_take, any_free},
 };
+static const struct kind after_reset = {"after a reset", alloc_take, any_free};
 
 static void try_kind(const struct kind *kind)
 {
@@ -161,6 +163,17 @@ static void say_memory(void)
 	printf("free %zu of %zu MiB, device %zu\n", free >> 20, total >> 20, device >> 20);
 }
 
+/* What a context has goes with it. */
+static void reset(void)
+{
+	uint64_t taken[PIECES];
+
+	for (unsigned int n = 0; n < PIECES && !array_take(&taken[n]); n++)
+		;
+	CALL(cuDevicePrimaryCtxReset(gpu.dev));
+	kernels_init(&gpu);
+}
+
 static void try_all(void)
 {
 	const CUmemPoolProps props = {
@@ -173,6 +186,8 @@ static void try_all(void)
 	CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		try_kind(&kinds[i]);
+	reset();
+	try_kind(&after_reset);
 	say_memory();
 }
 

@@ -4,6 +4,7 @@
  */
 #include "wrapper/real.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/green.h"
 #include "common/protocol/quota.h"
 #include "wrapper/hooks/driver_allocs.h"
 
@@ -37,10 +38,14 @@ bool driver_alloc_begins(size_t size, CUdevice *dev)
 CUresult driver_alloc_ended(CUresult result, enum driver_memory_kind kind, uint64_t handle,
 			    size_t size, CUdevice dev)
 {
-	if (result)
+	CUcontext ctx = NULL;
+
+	if (result) {
 		quota_give(dev, size);
-	else
-		driver_memory_add_taken(kind, handle, size, dev);
+		return result;
+	}
+	real.cuCtxGetCurrent(&ctx);
+	driver_memory_add_taken(kind, handle, size, dev, ctx ? green_owner(ctx) : NULL);
 	return result;
 }
 

@@ -18,7 +18,8 @@ CUresult pointer_ended(CUresult result, CUdeviceptr ptr);
 /*
  * Around a call of the real driver that allocates @size bytes on the current device, and has @result, which is
  * returned. The first takes them from the quota of *@dev, which it finds; false: the call must fail as out of
- * memory. The second records the allocation under @handle, or gives the bytes back.
+ * memory. The second records the allocation under @handle, until its
+ * context ends, or gives the bytes back.
  */
 bool driver_alloc_begins(size_t size, CUdevice *dev);
 CUresult driver_alloc_ended(CUresult result, enum driver_memory_kind kind, uint64_t handle,

@@ -7,11 +7,13 @@
  */
 #include "checkpoint/ledger/captures.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/green.h"
 #include "common/clock.h"
 #include "common/gpu.h"
 #include "common/protocol/quota.h"
 #include "common/system/forks.h"
 #include "vmem/addresses/translate.h"
+#include "vmem/context_gone.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/ordered/fence.h"
@@ -29,15 +31,17 @@ static bool any; /* a graph with allocation nodes was made */
 static uint64_t next_ask_ms;
 
 FORKS_LOCK(lock);
-static size_t taken[GPU_MAX]; /* of the quotas; under lock */
+/* Of the quotas, and in which context that was seen; under lock. */
+static size_t taken[GPU_MAX];
+static CUcontext taken_in[GPU_MAX];
 
 void graphs_have_memory(void)
 {
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
 
-/* The graphs of @dev hold @bytes. False: that is more than they had, and beyond the quota. */
-static bool fits(CUdevice dev, size_t bytes)
+/* The graphs of @dev hold @bytes, as seen in @ctx. False: that is more than they had, and beyond the quota. */
+static bool fits(CUdevice dev, CUcontext ctx, size_t bytes)
 {
 	bool fitting = true;
 
@@ -46,11 +50,26 @@ static bool fits(CUdevice dev, size_t bytes)
 		fitting = quota_take(dev, bytes - taken[dev]);
 	else
 		quota_give(dev, taken[dev] - bytes);
-	if (fitting)
+	if (fitting) {
 		taken[dev] = bytes;
+		taken_in[dev] = ctx;
+	}
 	pthread_mutex_unlock(&lock);
 	return fitting;
 }
+
+/* Its graphs are gone. If others have memory, the next launch of one sees it. */
+static void forget_context(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	for (CUdevice dev = 0; dev < GPU_MAX; dev++)
+		if (taken[dev] && taken_in[dev] == ctx) {
+			quota_give(dev, taken[dev]);
+			taken[dev] = 0;
+		}
+	pthread_mutex_unlock(&lock);
+}
+CONTEXT_GONE(forget_context);
 
 /* Note the memory that the graphs of the current device hold. False: it is beyond the quota. */
 static bool ask(void)
@@ -58,6 +77,7 @@ static bool ask(void)
 	CUstreamCaptureMode mode;
 	cuuint64_t bytes;
 	CUresult result;
+	CUcontext ctx;
 	CUdevice dev;
 
 	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev))
@@ -70,7 +90,7 @@ static bool ask(void)
 	if (result)
 		return true;
 	driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
-	return dev >= GPU_MAX || fits(dev, bytes);
+	return dev >= GPU_MAX || real.cuCtxGetCurrent(&ctx) || fits(dev, green_owner(ctx), bytes);
 }
 
 /*

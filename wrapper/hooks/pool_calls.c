@@ -58,7 +58,7 @@ static CUresult add_ordered(CUresult result, CUdeviceptr *ptr, size_t size, CUst
 		*ptr = 0;
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	driver_memory_add_taken(kind, *ptr, size, dev);
+	driver_memory_add_taken(kind, *ptr, size, dev, NULL);
 	return result;
 }
 
