@@ -44,8 +44,8 @@ struct row {
 
 static struct {
 	size_t each[GPU_MAX];
-	char variable[32]; /* one that is set */
-	bool on;
+	char variable[32]; /* one that is in effect */
+	bool on, is_job_s; /* CUDAW_MEM alone is in effect */
 } quotas;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -65,12 +65,8 @@ static size_t read_hami(const char *name)
 	const char *value = secure_getenv(name);
 	size_t size = 0;
 
-	if (!value || !*value)
-		return 0;
-	if (!size_parse(value, &size))
+	if (value && *value && !size_parse(value, &size))
 		pr_err("%s=%s: " QUOTA_HAMI_WHY, name, value);
-	else if (size)
-		snprintf(quotas.variable, sizeof(quotas.variable), "%s", name);
 	return size;
 }
 
@@ -79,20 +75,23 @@ static void read_quotas(void)
 	size_t mem = SIZE_MAX, every = read_hami(QUOTA_HAMI);
 	char name[sizeof(quotas.variable)];
 
+	setting_size(SETTING_MEM, &mem);
 	for (int dev = 0; dev < GPU_MAX; dev++) {
 		size_t hami;
 
 		snprintf(name, sizeof(name), QUOTA_HAMI "_%d", dev);
 		hami = read_hami(name);
-		hami = hami ? hami : every;
-		quotas.each[dev] = hami ? hami : SIZE_MAX;
+		if (!hami) {
+			hami = every;
+			snprintf(name, sizeof(name), QUOTA_HAMI);
+		}
+		quotas.each[dev] = hami ? size_min(hami, mem) : mem;
+		if (hami && hami < mem)
+			strcpy(quotas.variable, name);
 	}
-	setting_size(SETTING_MEM, &mem);
-	if (mem != SIZE_MAX)
-		snprintf(quotas.variable, sizeof(quotas.variable), "%s",
-			 settings[SETTING_MEM].name);
-	for (int dev = 0; dev < GPU_MAX; dev++)
-		quotas.each[dev] = size_min(quotas.each[dev], mem);
+	quotas.is_job_s = !*quotas.variable;
+	if (quotas.is_job_s && mem != SIZE_MAX)
+		strcpy(quotas.variable, settings[SETTING_MEM].name);
 	quotas.on = *quotas.variable;
 }
 
@@ -136,7 +135,7 @@ static void find_self(void)
 		return;
 	self.ids = ids_here();
 	self.start = rundir_start_time(getpid());
-	if (setting_text(SETTING_JOB))
+	if (setting_text(SETTING_JOB) && quotas.is_job_s)
 		rundir_job_id(self.job);
 	else
 		rundir_id_of(find_root(), self.job);

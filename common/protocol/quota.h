@@ -22,8 +22,9 @@
  * writes it. Rows of processes that have ended are cleared by who finds them, as far as it sees them by their
  * PID: in another PID namespace they stay.
  *
- * A job is what "cudaw run" starts (CUDAW_JOB). Without it, it is the tree of processes below the oldest
- * ancestor in a row with the same quota in its environment: all processes of a container, for one.
+ * A job is what "cudaw run" starts (CUDAW_JOB). Without it, and if a scheduler's variable is the one in effect, it
+ * is the tree of processes below the oldest ancestor in a row with the same value in its environment: all
+ * processes of a container, for one, whatever starts them there.
  *
  * If the file cannot be used, each process counts its own memory, and what the others had when it last saw.
  *

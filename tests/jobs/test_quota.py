@@ -106,12 +106,12 @@ def other_jobs_have_their_own():
 
 
 def a_tree_of_processes_has_it_together():
-    """As in a container: the first process has the variable of a scheduler in its environment."""
+    """As in a container, also if it has several jobs: the first process has a scheduler's variable in its environment."""
     fifo = os.path.join(SCRATCH, "tree")
     os.mkfifo(fifo)
     program = os.path.join(BUILD, "tests", "programs", "quota")
-    job = Job("/bin/sh", "-c", f"{program} --hold 5 --each-line 1 < {fifo} & read line; {program} < /dev/null",
-              mode="path", env={"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_MEMORY_LIMIT_0": "65536k"})
+    job = Job("/bin/sh", "-c", f"{program} --hold 5 --each-line 1 < {fifo} & read line; "
+              f"CUDAW_JOB=fedcba {program} < /dev/null", mode="path", env={"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_MEMORY_LIMIT_0": "65536k"})
     with open(fifo, "w", encoding="ascii"):
         job.wait_line("holds 40 MiB")
         job.tell()
