@@ -194,6 +194,7 @@
  *	behind PID NAME		who has the memory that the job waits for: a process, in the daemon's
  *				namespace, and its name, if it has one and is the same user's. When it
  *				changes; 0: nobody, or it waits no more
+ *	stop			see "stops"
  *	unfit UUID NEEDS THERE	the job gets no turn: it needs so many bytes on that GPU, and so many are
  *				there, as others have the rest. "unfit - 0 0": that is over
  *
@@ -211,6 +212,10 @@
  *				lease. "want", "ends" and "grow" say the same
  *	ends			the same as "want", once more: the program handles SIGTERM, and is to get
  *				its turn before others
+ *	stops			the process is to stop (SIGTSTP): the daemon takes all memory of its job.
+ *				"stop" says that this is done: from then on it asks for nothing that needs
+ *				an answer, and gives no memory, before
+ *	goes			it need not stop, or goes on
  *	grow SERIAL UUID BYTES	an allocation of so many bytes waits in its thread: the driver has no
  *				memory. Only calls of the program that allocate device memory, or make
  *				a context, wait. After "try" one that finds none again gets a new serial.
@@ -345,6 +350,7 @@
 	X(TURN_NO, "no", "n")           \
 	X(TURN_BEHIND, "behind", "nT")  \
 	X(TURN_UNFIT, "unfit", "wnn")   \
+	X(TURN_STOP, "stop", "")        \
 	X(TURN_END, "end", "eT")
 
 /* From a job to whoever asks it, or has its lease. */
@@ -405,6 +411,8 @@
 	X(MEMBER_GROW, "grow", "nun")                 \
 	X(MEMBER_PINNED, "pinned", "nun")             \
 	X(MEMBER_ENDS, "ends", "")                    \
+	X(MEMBER_STOPS, "stops", "")                  \
+	X(MEMBER_GOES, "goes", "")                    \
 	X(MEMBER_PING, "ping", "")
 
 /* From a command to the daemon. */

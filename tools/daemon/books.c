@@ -599,6 +599,13 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 		books_end_handover(t, m);
 }
 
+bool turns_gives_all(struct turns *t, uint32_t id)
+{
+	const struct account *m = books_find(t, id);
+
+	return m && m->paused && m->takes_all;
+}
+
 void turns_aside(struct turns *t, uint32_t id, double now)
 {
 	struct account *m = books_find(t, id);
@@ -722,8 +729,9 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 	if (end == TURNS_OK)
 		m->back_off = 0;
 	m->room = 0;
+	/* Unless it was paused while it gave a part. */
 	if (end == TURNS_OK)
-		m->takes_all = false;
+		m->takes_all &= m->paused && !m->gives_all;
 	/* Nothing was freed of a member that ran: it runs on. */
 	books_set_phase(m, kept_all && m->ran ? PHASE_RUNS : PHASE_OUT, now);
 }

@@ -39,6 +39,7 @@ struct account {
 	bool wants, idle, paused, given, watched;
 	bool slot;      /* it has its GPUs for a hand-over */
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
+	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool rests;     /* the same: its kernels have ended */
 	bool woken;     /* it wants to run again after it was idle */

@@ -520,6 +520,11 @@ static bool take_report(struct member *m, const struct line *line, double now)
 		note("ends", m, "a signal ends it: it gets its turn before others");
 		parties_ends(parties, m->id, now);
 		return true;
+	case MEMBER_STOPS:
+	case MEMBER_GOES:
+		m->stops = line->id == MEMBER_STOPS;
+		parties_stops(parties, m->id, m->stops, now);
+		return true;
 	case MEMBER_PING:
 		connection_say(m->connection, "pong");
 		return true;
@@ -802,6 +807,14 @@ static size_t there_on(int i, const struct daemon_gpu *gpu)
 	return (gpu->total > gpu->lasts ? gpu->total - gpu->lasts : 0) + out / 512;
 }
 
+static void let_stop(struct member *m)
+{
+	if (!m->stops || m->hand != HAND_NONE || !parties_may_stop(parties, m->id))
+		return;
+	m->stops = false;
+	connection_say(m->connection, "stop");
+}
+
 void members_decide(double now)
 {
 	struct turns *turns = parties_turns(parties);
@@ -832,6 +845,7 @@ void members_decide(double now)
 		if (m->id && !m->connection->ending && !m->silent) {
 			tell_behind(m, now);
 			tell_unfit(m, now);
+			let_stop(m);
 		}
 	/* For the next decision, which waits for them. */
 	if (parties_next(parties, now) >= 0)

@@ -210,13 +210,13 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 	bool any = false, all = true, alone = false;
 
 	FOR_EACH_OF(p, party, m) {
-		any |= m->paused;
+		any |= m->paused || m->stops;
 		all &= m->paused;
-		alone |= m->waits_alone;
+		alone |= m->waits_alone || m->stops;
 	}
 	/*
 	 * A job that is out, or comes back, gets its turn only if all of its processes can use it. One that runs
-	 * goes out if a process waits for memory by itself: all come back together.
+	 * goes out if a process waits for memory by itself, or is to stop: all come back together.
 	 */
 	turns_paused(p->turns, party->member,
 		     party->out || party->round == ROUND_IN ? any : all || alone, now);
@@ -350,6 +350,24 @@ void parties_paused(struct parties *p, uint32_t id, bool paused, bool waits_alon
 	m->waits_alone = waits_alone;
 	m->party->short_of &= !m->paused; /* its turn is over */
 	party_tell_paused(p, m->party, now);
+}
+
+void parties_stops(struct parties *p, uint32_t id, bool stops, double now)
+{
+	struct process *m = parties_find(p, id);
+
+	if (!m)
+		return;
+	m->stops = stops;
+	party_tell_paused(p, m->party, now);
+}
+
+bool parties_may_stop(struct parties *p, uint32_t id)
+{
+	const struct process *m = parties_find(p, id);
+
+	return m && m->stops && m->out && m->party->round == ROUND_NONE && !m->party->owed &&
+	       !turns_gives_all(p->turns, m->party->member);
 }
 
 void parties_aside(struct parties *p, uint32_t id, double now)

@@ -72,6 +72,10 @@ int parties_idle_limit(struct parties *p, uint32_t id);
  * resume.
  */
 void parties_paused(struct parties *p, uint32_t id, bool paused, bool waits_alone, double now);
+/* The process is to stop: all of its job's memory is taken, and comes back only after it goes on. */
+void parties_stops(struct parties *p, uint32_t id, bool stops, double now);
+/* True if all is taken of the job of a process that is to stop. */
+bool parties_may_stop(struct parties *p, uint32_t id);
 /* A process that is alone in its job; see turns_aside(). */
 void parties_aside(struct parties *p, uint32_t id, double now);
 /* True if the process does not run, for its turn. */

@@ -20,6 +20,7 @@ struct process {
 	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS], context[TURNS_GPUS];
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
+	bool stops;       /* it is to stop, or has stopped */
 	bool wants;       /* since its lease is gone, also while it is paused */
 	bool out;         /* it does not run, for its turn */
 	bool asked;       /* it has a part in the round under way, and has not ended it */

@@ -489,6 +489,7 @@ static void order_yield(struct turns *t, struct account *x, uint64_t bytes, bool
 	x->rests = false;
 	x->leaves_for = entrant;
 	x->gives_context = context;
+	x->gives_all = bytes == TURNS_ALL;
 	x->given = false;
 	/* It waits from when it says so. */
 	if (x->ran && !x->ngrows)

@@ -154,6 +154,8 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
 int turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
+/* All of its memory is to be taken, or is being taken, as its user has paused it. */
+bool turns_gives_all(struct turns *t, uint32_t id);
 /* It answers nothing: from now on it gets nothing, and is asked for nothing, and what it has it keeps. */
 void turns_aside(struct turns *t, uint32_t id, double now);
 /* The allocation @serial waits for @bytes. */

@@ -64,6 +64,7 @@ static struct {
 	enum job_state state; /* that was said */
 	enum operation op;    /* that was under way at the last look */
 	enum asks asks;       /* what it has asked for since the lease is gone */
+	bool may_stop;        /* turn_may_stop() */
 	bool ends;            /* the program handles SIGTERM, and has not run since */
 } turn;
 
@@ -128,6 +129,24 @@ void turn_ends(void)
 {
 	turn.ends = true;
 	turn.asks = ASKS_NONE; /* a second signal counts as well */
+}
+
+bool turn_is_on(void)
+{
+	return turn.c && turn.welcome && !turn.c->ended;
+}
+
+bool turn_stops(bool stops)
+{
+	turn.may_stop = false;
+	if (turn_is_on())
+		server_say(turn.c, stops ? "stops" : "goes");
+	return turn_is_on();
+}
+
+bool turn_may_stop(void)
+{
+	return turn.may_stop;
 }
 
 static void say_once(const char *what, const char *why)
@@ -293,6 +312,9 @@ bool turn_take(const struct request *r)
 		break;
 	case TURN_UNFIT:
 		take_unfit(line);
+		break;
+	case TURN_STOP:
+		turn.may_stop = true;
 		break;
 	case TURN_END:
 		take_end(line);

@@ -45,6 +45,18 @@ bool turn_take(const struct request *r);
 /* The program handles SIGTERM: it is to get its turn before others, if it has none. */
 void turn_ends(void);
 
+/* True if the job takes turns. */
+bool turn_is_on(void);
+
+/*
+ * The process is to stop, so that the daemon takes the memory of its job, and gives none before all of its
+ * processes go on. False if the job takes no turns.
+ */
+bool turn_stops(bool stops);
+
+/* True if the daemon has done so. */
+bool turn_may_stop(void);
+
 /* After the lines and events of this turn of the control thread: say what is new. */
 void turn_look(void);
 

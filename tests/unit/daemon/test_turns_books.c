@@ -373,6 +373,33 @@ START_TEST(one_that_did_not_rest_is_left_alone_for_a_while)
 }
 END_TEST
 
+/* A process that is to stop is paused in the books, and says nothing more when it has stopped. */
+START_TEST(one_that_is_paused_while_it_gives_a_part_gives_all)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90);
+	const struct turns_order *order;
+
+	waits(t, 50, 100, 0);
+	turns_give(t, first->id, NOW);
+	decide(t, NOW + 20);
+	order = order_of(TURNS_YIELD, first);
+	ck_assert(order && order->bytes < 90 * GIB);
+	turns_paused(t, first->id, true, NOW + 30);
+	ck_assert(turns_gives_all(t, first->id));
+	turns_freed(t, first->id, 40 * GIB, NOW + 40);
+	turns_ended(t, first->id, TURNS_OK, NOW + 50);
+	ck_assert(turns_gives_all(t, first->id));
+	decide(t, NOW + 60);
+	order = order_of(TURNS_YIELD, first);
+	ck_assert(order && order->bytes == TURNS_ALL);
+	turns_freed(t, first->id, 50 * GIB, NOW + 70);
+	turns_ended(t, first->id, TURNS_OK, NOW + 80);
+	ck_assert(!turns_gives_all(t, first->id));
+	turns_free(t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_books");
@@ -395,6 +422,7 @@ int main(void)
 	tcase_add_test(cases, allocations_keep_nobody_from_his_turn);
 	tcase_add_test(cases, one_whose_kernels_run_on_shares_the_time);
 	tcase_add_test(cases, one_that_did_not_rest_is_left_alone_for_a_while);
+	tcase_add_test(cases, one_that_is_paused_while_it_gives_a_part_gives_all);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }
