@@ -165,7 +165,7 @@ bool setting_enabled(enum setting_id id)
 {
 	const char *word = setting_word(id);
 
-	return word && strcmp(word, "0") != 0;
+	return strcmp(word ? word : settings[id].preset, "0") != 0;
 }
 
 void setting_size(enum setting_id id, size_t *size)

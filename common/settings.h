@@ -56,6 +56,9 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "alone while it has a handler for it.")                                                             \
 	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",                   \
 	  READ_BY_JOBS, "The signal that resumes the job: likewise.")                                         \
+	X(TSTP, "CUDAW_TSTP", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                                \
+	  "1: SIGTSTP (Ctrl-Z, or a scheduler that suspends jobs) first frees the GPU, if the program "       \
+	  "leaves its action at the default. 0: it stops the job at once, with its GPU memory.")              \
 	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                          \
 	  "the default is used", READ_BY_JOBS,                                                                \
 	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "               \
@@ -186,7 +189,7 @@ const char *setting_word(enum setting_id id);
 /* Whether @word is in the value of an A_LIST. */
 bool setting_lists(enum setting_id id, const char *word);
 
-/* True if an A_WORD with "0" among its words has another one. */
+/* True if an A_WORD with "0" among its words has another one, or by default. */
 bool setting_enabled(enum setting_id id);
 
 /* The value of an A_SIZE or A_MEMORY in *@size, which stays as it is if the setting gives none. */

@@ -7,7 +7,7 @@
 #include "checkpoint/control/operation.h"
 #include "checkpoint/control/server.h"
 #include "checkpoint/control/turn/turn.h"
-#include "checkpoint/control/signals/signals.h"
+#include "checkpoint/control/signals/stop.h"
 #include "checkpoint/control/waits.h"
 #include "checkpoint/control/signals/signals_reach.h"
 #include "checkpoint/control/signals/signals_take.h"
@@ -70,7 +70,7 @@ static void look_at_signals(void)
 static int patience_ms(void)
 {
 	double ms = clock_shorter(clock_shorter(server_patience_ms(), turn_patience_ms()),
-				  waits_patience_ms());
+				  clock_shorter(waits_patience_ms(), stop_patience_ms()));
 
 	if (clients_wait() || joint_is_on())
 		ms = clock_shorter(ms, PROGRESS_MS);
@@ -181,6 +181,7 @@ static void look_once(void)
 	joint_look(job_now());
 	job_send_news();
 	turn_look();
+	stop_look();
 	waits_look();
 	server_sweep();
 }
@@ -188,6 +189,7 @@ static void look_once(void)
 static void *control_main(void *arg)
 {
 	threads_own_floats();
+	stop_begin();
 	for (;;)
 		look_once();
 	return arg;

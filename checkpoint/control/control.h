@@ -12,6 +12,7 @@
  *	clients.h	lines of clients become events
  *	turn.h		the daemon that lets jobs take turns, a client that this process connects to
  *	signals_take.h	signals become events
+	stop.h		SIGTSTP: the GPU is freed before the process stops
  *	job.h		the job's state and last results; carries out actions
  *	operation.h	an operation of the engine, in a thread of its own, so that the control
  *			thread can answer "status" and show progress meanwhile

@@ -333,7 +333,7 @@ void job_end_operation(void)
 	tell_context(op, result);
 	if (!ok) {
 		note_failure(what, result->message,
-			     state.by_signal && result->code == END_UNSUPPORTED);
+			     state.by_signal && !state.stopping && result->code == END_UNSUPPORTED);
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		set_reason("", result->note, false);

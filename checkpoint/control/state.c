@@ -251,6 +251,7 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 			s->rest = STATE_WAITING;
 	} else {
 		forget_wishes(s);
+		s->stopping = false;
 		forget_snapshot(s, END_BUSY, RESUME_CAME, actions);
 	}
 	if (!paused || how->options.release == RELEASE_MEMORY)
@@ -296,6 +297,25 @@ static void wish_to_run(struct control_state *s, int timeout_ms, struct control_
 	const struct control_event how = {.options.timeout_ms = timeout_ms};
 
 	wish(s, false, WISHER_USER, &how, actions);
+}
+
+static void take_stop(struct control_state *s, const struct control_event *e,
+		      struct control_actions *actions)
+{
+	s->stopping = true;
+	if (!e->by_lease)
+		wish(s, true, WISHER_STOP, e, actions);
+}
+
+/* What others want paused stays so. */
+static void take_go_on(struct control_state *s, struct control_actions *actions)
+{
+	const struct control_event how = {.by_signal = true};
+	bool wanted = s->wishes[WISHER_STOP];
+
+	s->stopping = s->wishes[WISHER_STOP] = false;
+	if (wanted && !control_wants_paused(s))
+		wish(s, false, WISHER_USER, &how, actions);
 }
 
 static int take_snapshot(struct control_state *s, const struct control_event *e,
@@ -640,6 +660,12 @@ int control_take(struct control_state *s, const struct control_event *e,
 		break;
 	case EV_END:
 		take_end(s, actions);
+		break;
+	case EV_STOP:
+		take_stop(s, e, actions);
+		break;
+	case EV_GO_ON:
+		take_go_on(s, actions);
 		break;
 	case EV_TRIM:
 		s->trim = true;

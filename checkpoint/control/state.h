@@ -95,6 +95,8 @@ enum activity { ACTIVITY_MAP(ACTIVITY_ENUM) ACTIVITIES };
 	X(PAUSE)  /* the user wants the job paused */                                       \
 	X(RESUME) /* the user wants it to run */                                            \
 	X(END)    /* the program handles SIGTERM, and may need the GPU for its end */       \
+	X(STOP)   /* the process is to stop (SIGTSTP), and the GPU to be free then */       \
+	X(GO_ON)  /* it need not stop, or goes on (SIGCONT) */                              \
 	X(TRIM)                                                                             \
 	X(SNAPSHOT)                                                                         \
 	X(CALL_OFF)    /* the requester of a snapshot disconnected before it was written */ \
@@ -136,7 +138,7 @@ struct control_event {
 	struct operation_options options;
 	bool by_signal;      /* nobody would hear of a failure: try again */
 	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
-	bool by_lease;       /* COMMIT and ABORT: the client has the lease */
+	bool by_lease;       /* COMMIT and ABORT: the client has the lease. STOP: the lease goes */
 
 	/* SNAPSHOT */
 	bool pause, image; /* as struct snapshot_plan has them */
@@ -196,6 +198,7 @@ struct control_actions {
 enum wisher {
 	WISHER_USER,
 	WISHER_SNAPSHOT,
+	WISHER_STOP,
 	WISHERS,
 };
 
@@ -234,6 +237,7 @@ struct control_state {
 	struct operation_options options; /* of the last wish */
 	bool by_signal;                   /* it is tried again if it cannot begin */
 	bool joint;                       /* a joint resume is asked for, and has not begun */
+	bool stopping;                    /* EV_STOP came, and nobody has asked it to run since */
 	bool called; /* the user has asked it to run, and it has not run since */
 
 	enum snapshot_stage snapshot;

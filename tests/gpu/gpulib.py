@@ -174,7 +174,8 @@ class Job:
     alive = []
     numbers = itertools.count(1)
 
-    def __init__(self, program, *args, mode="run", name=None, env=None):
+    def __init__(self, program, *args, mode="run", name=None, env=None, **options):
+        """@options are subprocess.Popen()'s."""
         command, environment = job_command(program, args, mode, name)
         self.mark = f"TEST_JOB={os.getpid()}.{next(self.numbers)}"
         self.program = program
@@ -185,7 +186,7 @@ class Job:
                                         env={**environment, "STEP_LINGER": "1", **(env or {}),
                                              "TEST_JOB": self.mark.partition("=")[2]},
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors)
+                                        stderr=self.errors, **options)
         self.pid = self.process.pid     # cudaw run becomes the program, so this is the job
         self.reading = threading.Lock()     # held from the pipe to @lines
         self.reader = threading.Thread(target=self.read, daemon=True)

@@ -8,11 +8,7 @@ import time
 import simlib  # noqa: F401
 from gpulib import check, cudaw, cudaw_ok, main
 from harness import until
-from turnslib import FOREVER, counting, finish, members, ranks, rows, start_daemon, take_turns
-
-
-def states(name):
-    return [row["state"] for row in rows(name)]
+from turnslib import FOREVER, counting, finish, members, ranks, rows, start_daemon, states, take_turns
 
 
 def are_together():

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of cudawd with real jobs on the simulated GPU."""
 import json
+import os
+import signal
 
-from simlib import MIB, knows_gpu
+from simlib import MIB, is_stopped, knows_gpu
 from gpulib import Job, check, cudaw_ok
 import daemons
 from harness import until
@@ -21,8 +23,9 @@ def start_daemon(*options):
                                 env=knows_gpu())
 
 
-def started(name, program, *args, mode="run", **env):
-    job = Job(program, *args, mode=mode, name=name, env={**ENV, **env})
+def started(name, program, *args, mode="run", group=None, **env):
+    """@group 0: the job is a process group of its own, as a shell's is."""
+    job = Job(program, *args, mode=mode, name=name, env={**ENV, **env}, process_group=group)
     job.name = name
     return job
 
@@ -48,6 +51,21 @@ def events(kind, name=None):
     """What was said of this kind, of the jobs of this name or of all."""
     found = [json.loads(line) for line in cudaw_ok("events", "--json").splitlines()]
     return [event for event in found if event["event"] == kind and name in (None, event["name"])]
+
+
+def states(name):
+    return [row["state"] for row in rows(name)]
+
+
+def on_gpu(name):
+    return sum(gpu["mapped"] for row in rows(name) for gpu in row["gpu"])
+
+
+def stop(job, pids):
+    """By SIGTSTP."""
+    for pid in pids:
+        os.kill(pid, signal.SIGTSTP)
+    job.until(lambda: all(map(is_stopped, pids)), 20, "it is stopped")
 
 
 def take_turns(jobs, steps=3):

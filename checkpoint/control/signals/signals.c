@@ -4,10 +4,15 @@
 #include "common/system/forks.h"
 #include "common/settings.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define LOG_PREFIX "signals: "
 #include "common/log.h"
@@ -29,6 +34,17 @@ struct chained {
 	bool known; /* current says what the program asked for */
 };
 
+/* SIGTSTP. */
+static struct {
+	pid_t thread; /* the control thread; 0: none */
+	bool came;    /* signals_take_stop() */
+	bool alone; /* no SIGSTOP follows the last one: it is the terminal's, or the program's own */
+	int ended;  /* how many stops are over; a futex */
+} stop;
+
+/* It pends in the control thread until a SIGCONT comes: the kernel takes all stop signals back then. */
+#define STOP_MARK SIGTTIN
+
 static struct chained chain[NSIG];
 static int last_wish;
 static bool end, interrupt; /* signals_take_end(), signals_take_interrupt() */
@@ -42,12 +58,25 @@ static bool handles(const struct sigaction *act)
 	return act->sa_handler != SIG_DFL && act->sa_handler != SIG_IGN;
 }
 
+/* True if the kernel has our handler while @act is the program's action. */
+static bool wraps(int sig, const struct sigaction *act)
+{
+	switch (chain[sig].wish) {
+	case WISH_NONE:
+		return handles(act);
+	case WISH_STOP:
+		return act->sa_handler == SIG_DFL;
+	default:
+		return true;
+	}
+}
+
 /* Give the kernel our handler, with the mask and flags of the program's @act. */
 static int install(int sig, const struct sigaction *act)
 {
 	struct sigaction kernel = *act;
 
-	if (chain[sig].wish == WISH_NONE && !handles(act))
+	if (!wraps(sig, act))
 		return __sigaction(sig, act, NULL);
 	kernel.sa_sigaction = handler;
 	kernel.sa_flags |= SA_SIGINFO;
@@ -163,7 +192,7 @@ static bool is_one_shot(const struct sigaction *act)
 /* True if a signal changes the program's action @act, or if the kernel may have another. */
 static bool is_to_be_settled(int sig, const struct sigaction *act)
 {
-	return is_one_shot(act) || (chain[sig].wish == WISH_NONE && !handles(act));
+	return is_one_shot(act) || !wraps(sig, act);
 }
 
 /*
@@ -194,6 +223,8 @@ static struct sigaction settle(int sig)
 /* A signal that the program handles is the program's, unless the user has named it for us. */
 static bool is_ours(int sig, const struct sigaction *act)
 {
+	if (chain[sig].wish == WISH_STOP)
+		return wraps(sig, act);
 	return chain[sig].named || chain[sig].wish == WISH_NONE || !handles(act);
 }
 
@@ -208,11 +239,49 @@ static void note(int sig)
 	wake_up();
 }
 
+static void take_default_action(int sig)
+{
+	const struct sigaction act = {.sa_handler = SIG_DFL};
+
+	__sigaction(sig, &act, NULL);
+	raise(sig);
+}
+
+static bool is_of_this_process(const siginfo_t *info)
+{
+	return info->si_code <= 0 && info->si_pid == getpid();
+}
+
+/*
+ * The control thread frees the GPU, and then takes the default action. A program that sends the signal to
+ * itself, as a terminal's library does, is stopped when its call returns.
+ */
+static void take_stop(const siginfo_t *info)
+{
+	int ended = __atomic_load_n(&stop.ended, __ATOMIC_ACQUIRE);
+
+	tgkill(getpid(), stop.thread, STOP_MARK);
+	__atomic_store_n(&stop.alone, info->si_code == SI_KERNEL || is_of_this_process(info),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&stop.came, true, __ATOMIC_RELEASE);
+	wake_up();
+	while (is_of_this_process(info) && __atomic_load_n(&stop.ended, __ATOMIC_ACQUIRE) == ended)
+		syscall(SYS_futex, &stop.ended, FUTEX_WAIT_PRIVATE, ended, NULL, NULL, 0);
+}
+
 static void handler(int sig, siginfo_t *info, void *ucontext)
 {
 	struct sigaction act = asked_for(sig);
 	int saved_errno = errno;
 
+	if (chain[sig].wish == WISH_STOP && wraps(sig, &act)) {
+		if (forks_is_ours())
+			take_stop(info);
+		else
+			take_default_action(sig); /* in a child that shares our memory */
+		errno = saved_errno;
+		return;
+	}
 	if (forks_is_ours() && is_ours(sig, &act))
 		note(sig);
 	if (is_to_be_settled(sig, &act))
@@ -267,10 +336,112 @@ static void begin_anew_in_child(void)
 	last_wish = WISH_NONE;
 	end = interrupt = false;
 	writer = 0;
+	stop.thread = 0;
+	stop.came = false;
+	if (chain[SIGTSTP].wish == WISH_STOP) {
+		chain[SIGTSTP].wish = WISH_NONE;
+		if (signals_is_installed(SIGTSTP))
+			install(SIGTSTP, &chain[SIGTSTP].slot[chain[SIGTSTP].current]);
+	}
 	if (sig && chain[sig].known)
 		install(sig, &chain[sig].slot[chain[sig].current]);
 }
 FORKS_CHILD(begin_anew_in_child);
+
+/* True if the program's sigaction() is libc's, as it has loaded this library itself, and tells of our handler. */
+static bool program_sees(int sig)
+{
+	int (*ask)(int, const struct sigaction *, struct sigaction *) =
+		(__typeof__(ask))dlsym(RTLD_DEFAULT, "sigaction");
+	struct sigaction act;
+
+	return !ask || ask(sig, NULL, &act) || act.sa_sigaction == handler;
+}
+
+/* @wish is what SIGTSTP means from now on; the program's action stays. */
+static void set_stop(enum signal_wish wish)
+{
+	struct sigaction act;
+	sigset_t mask;
+
+	lock(SIGTSTP, &mask);
+	if (!find(SIGTSTP, &act)) {
+		chain[SIGTSTP].wish = wish;
+		set(SIGTSTP, &act);
+	}
+	unlock(&mask);
+}
+
+void signals_await_stop(void)
+{
+	if (chain[SIGTSTP].wish != WISH_NONE || !setting_enabled(SETTING_TSTP))
+		return;
+	stop.thread = gettid();
+	set_stop(WISH_STOP);
+	if (program_sees(SIGTSTP))
+		set_stop(WISH_NONE);
+}
+
+bool signals_take_stop(void)
+{
+	return __atomic_exchange_n(&stop.came, false, __ATOMIC_ACQ_REL);
+}
+
+bool signals_stop_is_wanted(void)
+{
+	sigset_t pending;
+
+	return !sigpending(&pending) && sigismember(&pending, STOP_MARK) == 1;
+}
+
+/* SIGTSTP and STOP_MARK are blocked in this thread, and one is taken back if it pends. */
+static void take_back(int sig)
+{
+	const struct timespec at_once = {0};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, sig);
+	sigtimedwait(&set, NULL, &at_once);
+}
+
+/* The default action stops the process here, if it does. */
+static void let_it_stop(void)
+{
+	const struct sigaction act = {.sa_handler = SIG_DFL};
+	struct sigaction kernel;
+	sigset_t mask, set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTSTP);
+	lock(SIGTSTP, &mask);
+	if (!__sigaction(SIGTSTP, &act, &kernel)) {
+		pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+		pthread_sigmask(SIG_BLOCK, &set, NULL);
+		__sigaction(SIGTSTP, &kernel, NULL);
+	}
+	unlock(&mask);
+}
+
+enum signal_stop signals_stop(void)
+{
+	/* A SIGCONT that comes from now on takes this one back, too. */
+	raise(SIGTSTP);
+	if (signals_stop_is_wanted())
+		let_it_stop();
+	if (!signals_stop_is_wanted())
+		return STOP_CONTINUED;
+	return __atomic_load_n(&stop.alone, __ATOMIC_RELAXED) ? STOP_IGNORED_FOR_GOOD
+							      : STOP_IGNORED;
+}
+
+void signals_end_stop(void)
+{
+	take_back(SIGTSTP);
+	take_back(STOP_MARK);
+	__atomic_fetch_add(&stop.ended, 1, __ATOMIC_ACQ_REL);
+	syscall(SYS_futex, &stop.ended, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
 
 void signals_init(void)
 {

@@ -36,13 +36,23 @@
  * Without interposition (the library was loaded by dlopen after libc) a handler that the program
  * installs later replaces ours; the control socket still works then.
  *
+ * SIGTSTP is taken from when the process uses CUDA, only while its action is the default, and only if the
+ * program's own calls see that action. A SIGCONT leaves no trace, but it takes back all stop signals that pend.
+ * So the handler sends SIGTTIN to the control thread, which blocks it: as long as it pends, no SIGCONT has come.
+ *
  * The variables are ignored in a set-uid program. The handler makes no CUDA call and does nothing
  * that is not async-signal-safe. The only lock, of sigaction(), is held with all signals blocked.
  */
 
 #include <stdbool.h>
 
-enum signal_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME };
+enum signal_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_STOP };
+
+enum signal_stop {
+	STOP_CONTINUED,        /* SIGCONT has ended the stop, or came before it began */
+	STOP_IGNORED,          /* the kernel ignores SIGTSTP here, but SIGSTOP may follow */
+	STOP_IGNORED_FOR_GOOD, /* none follows: the terminal has sent it, or the program itself */
+};
 
 /* Install the handlers. Once, when the library is loaded. */
 void signals_init(void);
@@ -58,6 +68,21 @@ bool signals_is_the_programs(int sig);
 
 /* The last wish since the previous call. */
 enum signal_wish signals_take_wish(void);
+
+/* Take SIGTSTP from now on. The control thread, which then makes the calls below. */
+void signals_await_stop(void);
+
+/* True if SIGTSTP has come since the last time. */
+bool signals_take_stop(void);
+
+/* After it: true if no SIGCONT has followed. */
+bool signals_stop_is_wanted(void);
+
+/* Take the default action of SIGTSTP, which returns when the process goes on. */
+enum signal_stop signals_stop(void);
+
+/* The program runs, or may: forget the signal. */
+void signals_end_stop(void);
 
 /* True if a handler of the program for SIGTERM has been called since the last time. */
 bool signals_take_end(void);

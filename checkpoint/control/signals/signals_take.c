@@ -52,6 +52,7 @@ void signals_take(void)
 		job_take(&event);
 		break;
 	case WISH_NONE:
+	case WISH_STOP:
 		break;
 	}
 	if (signals_take_end()) {

@@ -32,43 +32,44 @@ static const char *const event_names[] = {
  */
 /* clang-format off */
 static const char *const table[ACTIVITIES][EVENTS + 1] = {
-#define ROW(name, pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, gone, \
-	    ended, no_start, retry, yield, room, back, probe, expired) \
-	[ACTIVITY_##name] = {pause, resume, end, trim, snapshot, call_off, done, moved, commit, abort, \
+#define ROW(name, pause, resume, end, stop, go_on, trim, snapshot, call_off, done, moved, commit, \
+	    abort, gone, ended, no_start, retry, yield, room, back, probe, expired) \
+	[ACTIVITY_##name] = {pause, resume, end, stop, go_on, trim, snapshot, call_off, done, moved, commit, abort, \
 			     gone, ended, no_start, retry, yield, room, back, probe, expired, "end"}
 /*
- * PAUSE RESUME END TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
+ * PAUSE RESUME END STOP GO_ON TRIM SNAPSHOT CALL_OFF DONE MOVED COMMIT ABORT HOLDER_GONE ENDED NO_START RETRY
  * YIELD ROOM LEASE_BACK PROBE EXPIRED
  */
-ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "."),
-ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".", ".", "IDLE",
-    "IDLE", "IDLE", "IDLE", ".", "IDLE"),
-ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    "STARVED", ".", ".", ".", ".", ".", "."),
-ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", ".", "PAUSING_AGAIN", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", ".", ".", "PAUSING_AGAIN"),
-ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE",
-    ".", ".", ".", ".", ".", ".", "."),
-ROW(RESUMING, "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!", ".", ".", ".", ".", ".",
-    ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!"),
+ROW(IDLE, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".",
+    ".", ".", "."),
+ROW(STARVED, "IDLE", "IDLE", ".", "IDLE", ".", "IDLE", "IDLE", ".", "IDLE", ".", ".", ".", ".", ".",
+    ".", "IDLE", "IDLE", "IDLE", "IDLE", ".", "IDLE"),
+ROW(PAUSING, ".", "PAUSING_OFF!", "PAUSING_OFF!", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".",
+    "IDLE", "STARVED", ".", ".", ".", ".", ".", "."),
+ROW(PAUSING_OFF, "PAUSING_AGAIN", ".", ".", "PAUSING_AGAIN", ".", ".", "PAUSING_AGAIN", ".", ".",
+    ".", ".", ".", ".", "IDLE", ".", ".", ".", ".", ".", ".", "PAUSING_AGAIN"),
+ROW(PAUSING_AGAIN, ".", "PAUSING_OFF", "PAUSING_OFF", ".", ".", ".", ".", ".", ".", ".", ".", ".",
+    ".", "IDLE", ".", ".", ".", ".", ".", ".", "."),
+ROW(RESUMING, "RESUMING_OFF!", ".", ".", "RESUMING_OFF!", ".", ".", "RESUMING_OFF!", ".", ".", ".",
+    ".", ".", ".", "IDLE", "STARVED", ".", "RESUMING_OFF!", ".", ".", ".", "RESUMING_OFF!"),
 ROW(RESUMING_OFF, ".", "RESUMING_AGAIN", "RESUMING_AGAIN", ".", ".", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", ".", ".", ".", ".", "."),
-ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF", ".", ".", ".", ".", ".", ".",
-    "IDLE", ".", ".", "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF"),
-ROW(TRIMMING, ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".", ".", ".!"),
-ROW(WRITING, ".", ".!", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".", ".", "."),
-ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".", ".", "."),
-ROW(TIDYING, ".!", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".!", ".!", ".", ".!"),
-ROW(YIELDING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".",
-    ".", ".!", ".", "."),
-ROW(FILLING, ".!", ".", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".!", ".", ".!"),
-ROW(PROBING, ".!", ".!", ".", ".!", ".!", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED", ".", ".!",
-    ".", ".", ".", ".!"),
+    ".", ".", "IDLE", ".", ".", ".", ".", ".", ".", "."),
+ROW(RESUMING_AGAIN, "RESUMING_OFF", ".", ".", "RESUMING_OFF", ".", ".", "RESUMING_OFF", ".", ".",
+    ".", ".", ".", ".", "IDLE", ".", ".", "RESUMING_OFF", ".", ".", ".", "RESUMING_OFF"),
+ROW(TRIMMING, ".!", ".!", ".", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".", "IDLE",
+    "STARVED", ".", ".!", ".", ".", ".", ".!"),
+ROW(WRITING, ".", ".!", ".!", ".", ".", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED",
+    ".", ".", ".", ".", ".", "."),
+ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED",
+    ".", ".", ".", ".", ".", "."),
+ROW(TIDYING, ".!", ".!", ".", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE",
+    "STARVED", ".", ".!", ".!", ".!", ".", ".!"),
+ROW(YIELDING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED",
+    ".", ".", ".", ".!", ".", "."),
+ROW(FILLING, ".!", ".", ".", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE",
+    "STARVED", ".", ".!", ".", ".!", ".", ".!"),
+ROW(PROBING, ".!", ".!", ".", ".!", ".", ".!", ".!", ".", ".", ".", ".", ".", ".", "IDLE",
+    "STARVED", ".", ".!", ".", ".", ".", ".!"),
 #undef ROW
 };
 /* clang-format on */
@@ -203,6 +204,63 @@ START_TEST(a_signal_leaves_the_lease)
 		ck_assert_int_eq(s.activity, under_way[i]);
 		ck_assert_int_eq(s.lease, LEASE_GONE);
 	}
+}
+END_TEST
+
+static void take_signal(struct control_state *s, enum event_kind kind)
+{
+	struct control_actions actions = {0};
+
+	control_take(s, &(struct control_event){.kind = kind, .by_signal = true}, &actions);
+	control_decide(s, false, false, &actions);
+}
+
+static void pause_ends(struct control_state *s, enum end_code code)
+{
+	const struct control_event ended = {.kind = EV_ENDED,
+					    .code = code,
+					    .written = END_OK,
+					    .reason = "",
+					    .paused = code == END_OK};
+	struct control_actions actions = {0};
+
+	ck_assert_int_eq(control_operation(s), OP_PAUSE);
+	control_take(s, &ended, &actions);
+	control_decide(s, false, false, &actions);
+	ck_assert_int_eq(s->activity, ACTIVITY_IDLE);
+}
+
+/* What the user wants paused, before the process is to stop or after that, SIGCONT does not resume. */
+START_TEST(a_stop_is_not_the_users_pause)
+{
+	for (int i = 0; i < 3; i++) {
+		struct control_state s = {.rest = STATE_RUNNING};
+
+		take_signal(&s, i == 1 ? EV_PAUSE : EV_STOP);
+		if (i > 0)
+			take_signal(&s, i == 1 ? EV_STOP : EV_PAUSE);
+		pause_ends(&s, END_OK);
+		ck_assert(s.stopping);
+		take_signal(&s, EV_GO_ON);
+		ck_assert(!s.stopping);
+		ck_assert_int_eq(s.activity, i ? ACTIVITY_IDLE : ACTIVITY_RESUMING);
+	}
+}
+END_TEST
+
+START_TEST(a_stop_that_a_resume_or_a_failure_ends)
+{
+	struct control_state s = {.rest = STATE_RUNNING};
+
+	take_signal(&s, EV_STOP);
+	take_signal(&s, EV_RESUME);
+	ck_assert(!s.stopping);
+	pause_ends(&s, END_BUSY);
+	take_signal(&s, EV_STOP);
+	pause_ends(&s, END_UNSUPPORTED);
+	ck_assert(s.stopping && !control_wants_paused(&s));
+	take_signal(&s, EV_GO_ON);
+	ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
 }
 END_TEST
 
@@ -751,6 +809,8 @@ static bool finish(struct model *m, enum end_code code)
 	X(failed, finish(m, END_FAILED))                                                       \
 	X(timed_out, finish(m, END_TIMEOUT))                                                   \
 	X(sigterm, signal_comes(m, EV_END))                                                    \
+	X(sigtstp, take(m, (struct control_event){.kind = EV_STOP, .by_signal = true}) == 0)   \
+	X(sigcont, take(m, (struct control_event){.kind = EV_GO_ON}) == 0)                     \
 	X(pause_without_thread, (starves = ask(m, WAITS_PAUSED, false, PAUSE_EVENT)))          \
 	X(hold_without_thread, (starves = ask(m, WAITS_PAUSED, true, PAUSE_EVENT)))            \
 	X(done_without_thread,                                                                 \
@@ -861,6 +921,7 @@ static uint64_t key_of(const struct model *m)
 		       s->rest,
 		       s->wishes[0],
 		       s->wishes[1],
+		       s->wishes[2],
 		       s->options.hold,
 		       s->options.timeout_ms,
 		       s->by_signal,
@@ -975,6 +1036,8 @@ int main(void)
 	tcase_add_test(tcase, a_resume_outlives_the_lease);
 	tcase_add_test(tcase, a_lease_that_is_back_waits_for_a_thread);
 	tcase_add_test(tcase, a_signal_leaves_the_lease);
+	tcase_add_test(tcase, a_stop_is_not_the_users_pause);
+	tcase_add_test(tcase, a_stop_that_a_resume_or_a_failure_ends);
 	tcase_add_test(tcase, what_a_signal_asks_for_may_fail);
 	tcase_add_test(tcase, a_resume_outlives_the_patience_of_another);
 	tcase_add_test(tcase, a_resume_that_is_given_up_pauses_nobody_else);

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/control/signals/stop.h"
+#include "checkpoint/control/job.h"
+#include "checkpoint/control/signals/signals.h"
+#include "checkpoint/control/turn/turn.h"
+#include "common/clock.h"
+
+#include <stdbool.h>
+
+#define LOG_PREFIX "SIGTSTP: "
+#include "common/log.h"
+
+#define STOP_MS    5000  /* for the GPU to be free */
+#define IGNORED_MS 30000 /* that SIGSTOP may take to follow a SIGTSTP that the kernel ignores */
+#define LOOK_MS    50    /* between two looks whether SIGCONT has come */
+
+static struct {
+	bool on;
+	bool by_turn; /* the daemon was asked */
+	double until; /* clock_ms(): the process stops then, or goes on if it was ignored */
+	bool ignored;
+} stop;
+
+void stop_begin(void)
+{
+	signals_await_stop();
+}
+
+static void free_gpu(void)
+{
+	stop.by_turn = turn_stops(true);
+	job_take(&(struct control_event){.kind = EV_STOP,
+					 .by_signal = true,
+					 .by_lease = stop.by_turn,
+					 .options.timeout_ms = STOP_MS});
+	job_settle();
+}
+
+static void begin(void)
+{
+	stop.until = clock_ms() + STOP_MS;
+	stop.ignored = false;
+	if (stop.on)
+		return;
+	stop.on = true;
+	free_gpu();
+}
+
+static void end(void)
+{
+	stop.on = false;
+	signals_end_stop();
+	if (stop.by_turn)
+		turn_stops(false);
+	job_take(&(struct control_event){.kind = EV_GO_ON});
+	job_settle();
+}
+
+static bool is_free(void)
+{
+	const struct control_state *s = job_now();
+
+	return stop.by_turn ? turn_may_stop() : s->rest != STATE_RUNNING && !s->partly;
+}
+
+/* All is done that could be. */
+static bool is_done(void)
+{
+	const struct control_state *s = job_now();
+
+	if (s->activity != ACTIVITY_IDLE)
+		return false;
+	return is_free() || (!stop.by_turn && !control_wants_paused(s));
+}
+
+static void carry_out(void)
+{
+	const char *reason = job_facts().reason;
+	enum signal_stop outcome;
+
+	if (!is_free())
+		pr_err("the GPU is not free: %s; the process stops all the same",
+		       *reason ? reason : "it takes longer than 5 s");
+	outcome = signals_stop();
+	stop.ignored = outcome == STOP_IGNORED;
+	stop.until = clock_ms() + IGNORED_MS;
+	if (!stop.ignored)
+		end();
+}
+
+void stop_look(void)
+{
+	bool late;
+
+	if (signals_take_stop())
+		begin();
+	if (!stop.on)
+		return;
+	/* The daemon that was asked has gone. */
+	if (stop.by_turn && !turn_is_on())
+		free_gpu();
+	late = clock_ms() >= stop.until;
+	if (!signals_stop_is_wanted() || !job_now()->stopping || (stop.ignored && late))
+		end();
+	else if (!stop.ignored && (late || is_done()))
+		carry_out();
+}
+
+int stop_patience_ms(void)
+{
+	return stop.on ? LOOK_MS : -1;
+}
