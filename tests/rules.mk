@@ -25,7 +25,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: programs deps-guests check check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc \
+.PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc \
 	check-layers check-words check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
 	bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
 	sanitize-thread check-unstable
@@ -59,6 +59,12 @@ GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-g
 ## deps-guests: install what some guests of "make check" are made of; those whose program is missing are skipped
 deps-guests:
 	$(Q)$(MAKE) --no-print-directory O=$(O)/guests PACKAGES='$(GUEST_PACKAGES)' deps
+
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins
+
+## deps-slurm: install the Slurm of "make check-slurm"; neither it nor munge has to run as a service
+deps-slurm:
+	$(Q)$(MAKE) --no-print-directory O=$(O)/slurm PACKAGES='$(SLURM_PACKAGES)' deps
 
 # ---- tests ----------------------------------------------------------------------------------
 
@@ -230,6 +236,10 @@ CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
 ## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
 check: all $(CHECK_NEEDS)
 	$(Q)$(CHECK) $(TESTS)
+
+## check-slurm: jobs on the simulated driver under a Slurm of the test's own (deps-slurm), in four minutes. ONLY="NAME:CASE"
+check-slurm: all $(O)/tests/programs/counter $(O)/tests/preload/nvml.so
+	$(Q)$(RUN_TESTS) --jobs 1 --timeout 900 --results $(RESULTS)/slurm $(ONLY:%=--only '%') $(wildcard tests/slurm/test_*.py)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute
 check-quick: all $(UNIT_TESTS) $(C_PROGRAMS) $(PRELOADS)

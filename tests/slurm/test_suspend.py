@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm suspends jobs: by hand, for a job of a higher partition, and in time slices. Each gives the GPU up before it
+stops, and gets it back when it goes on.
+"""
+import os
+import signal
+
+from slurmlib import Cluster, equal, until
+from simlib import is_stopped
+from gpulib import main
+
+WHOLE = ("-c", 8)   # all processors of the machine, so that another job must stop for it
+
+
+def on_gpu(job):
+    return sum(gpu["mapped"] for row in job.rows() for gpu in row["gpu"])
+
+
+def check_suspended(job, pid):
+    until(lambda: is_stopped(pid), 30, f"job {job.number} is stopped")
+    equal((job.state(), on_gpu(job)), ("SUSPENDED", 0), "its state, and bytes on the GPU")
+
+
+def by_hand():
+    cluster = Cluster()
+    job = cluster.counting(140)
+    job.wait_steps(10)
+    pid = job.pid()
+    for _ in range(2):
+        cluster.run_ok("scontrol", "suspend", job.number)
+        check_suspended(job, pid)
+        cluster.run_ok("scontrol", "resume", job.number)
+        job.wait_steps(10)
+    job.finish()
+
+
+def preempted():
+    """Both fit only one after the other. Slurm's restart changes nothing."""
+    cluster = Cluster()
+    low = cluster.counting(140, *WHOLE)
+    low.wait_steps(10)
+    pid = low.pid()
+    high = cluster.counting(200, *WHOLE, partition="high")
+    high.wait_steps(10)
+    check_suspended(low, pid)
+    for server in ("slurmd", "slurmctld"):
+        cluster.kill(server)
+        cluster.start(server)
+    until(lambda: high.state() == "RUNNING", 30, "slurmctld answers")
+    high.wait_steps(10)
+    check_suspended(low, pid)
+    high.finish()
+    low.wait_steps(10)
+    low.finish()
+
+
+def killed_while_suspended():
+    cluster = Cluster()
+    low = cluster.counting(140, *WHOLE)
+    low.wait_steps(10)
+    pid = low.pid()
+    high = cluster.counting(200, *WHOLE, partition="high")
+    high.wait_steps(10)
+    check_suspended(low, pid)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not low.rows(), 30, "cudawd knows that it is gone")
+    high.finish()
+    until(lambda: low.state() == "FAILED", 60, "Slurm knows, too")
+
+
+def time_slices():
+    cluster = Cluster()
+    jobs = [cluster.counting(200, *WHOLE, partition="gang") for _ in range(2)]
+    for job, other in (jobs, jobs[::-1]):
+        job.wait_steps(10)
+        pid = job.pid()
+        other.wait_steps(10)
+        check_suspended(job, pid)
+    cluster.run_ok("scancel", "-s", "KILL", "--full", jobs[0].number)
+    jobs[1].wait_steps(10)
+    jobs[1].finish()
+
+
+def several_on_a_gpu():
+    """No job is suspended: they have a shard each, and take turns as they do not fit."""
+    cluster = Cluster()
+    jobs = [cluster.counting(140) for _ in range(3)]
+    for _ in range(2):
+        for job in jobs:
+            job.wait_steps(5)
+    equal({job.state() for job in jobs}, {"RUNNING"}, "their states")
+    for job in jobs:
+        until(lambda j=job: j.rows()[0]["state"] in ("runs", "idle"), 60, "it has its turn")
+        job.finish()
+
+
+main(by_hand, preempted, killed_while_suspended, time_slices, several_on_a_gpu)
