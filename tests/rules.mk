@@ -238,7 +238,7 @@ check: all $(CHECK_NEEDS)
 	$(Q)$(CHECK) $(TESTS)
 
 ## check-slurm: jobs on the simulated driver under a Slurm of the test's own (deps-slurm), in four minutes. ONLY="NAME:CASE"
-check-slurm: all $(O)/tests/programs/counter $(O)/tests/preload/nvml.so
+check-slurm: all $(O)/tests/programs/counter $(O)/tests/programs/hog $(O)/tests/preload/nvml.so
 	$(Q)$(RUN_TESTS) --jobs 1 --timeout 900 --results $(RESULTS)/slurm $(ONLY:%=--only '%') $(wildcard tests/slurm/test_*.py)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute

@@ -195,6 +195,9 @@
  *				namespace, and its name, if it has one and is the same user's. When it
  *				changes; 0: nobody, or it waits no more
  *	stop			see "stops"
+ *	rescue			the process was stopped by SIGSTOP, and is continued so that it gives its
+ *				memory. It says "stops", if it has not yet, and after "stop" it stops itself
+ *				again, unless SIGCONT has come once more
  *	unfit UUID NEEDS THERE	the job gets no turn: it needs so many bytes on that GPU, and so many are
  *				there, as others have the rest. "unfit - 0 0": that is over
  *
@@ -351,6 +354,7 @@
 	X(TURN_BEHIND, "behind", "nT")  \
 	X(TURN_UNFIT, "unfit", "wnn")   \
 	X(TURN_STOP, "stop", "")        \
+	X(TURN_RESCUE, "rescue", "")    \
 	X(TURN_END, "end", "eT")
 
 /* From a job to whoever asks it, or has its lease. */

@@ -3,9 +3,11 @@
 """SIGTSTP of a job that takes turns: cudawd takes all of its memory, and gives it back when it goes on."""
 import signal
 
-import simlib  # noqa: F401
-from gpulib import equal, main
+from simlib import is_stopped
+from gpulib import check, equal, main
 from harness import until
+from lease import EVERYTHING
+from daemonlib import member
 from turnslib import FOREVER, counting, finish, on_gpu, rows, start_daemon, states, stop, take_turns
 
 
@@ -25,4 +27,43 @@ def one_process():
     finish(job)
 
 
-main(one_process)
+def rescued():
+    """A job that the stand-in for the daemon has continued, after SIGSTOP, and that has given its memory since."""
+    job, lease = member("counter", "--mib", 32, "--verify", 1, "--steps", FOREVER, "--step-ms", 2)
+    job.wait_steps(3)
+    job.send(signal.SIGSTOP)
+    job.until(lambda: is_stopped(job.pid), 10, "it is stopped")
+    lease.send(f"yield {EVERYTHING}")
+    lease.send("rescue")
+    job.send(signal.SIGCONT)
+    lease.until("stops")
+    equal(lease.until("end"), "ok", "the end of the yield")
+    return job, lease
+
+
+def it_runs_in_its_turn(job, lease):
+    job.check_still()
+    lease.fill()
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
+def a_rescued_job_stops_again():
+    job, lease = rescued()
+    lease.send("stop")
+    job.until(lambda: is_stopped(job.pid), 10, "it is stopped")
+    job.send(signal.SIGCONT)
+    lease.until("goes")
+    it_runs_in_its_turn(job, lease)
+
+
+def a_rescued_job_that_is_resumed_does_not_stop():
+    """SIGCONT comes before it has been told to stop: the scheduler believes that it runs."""
+    job, lease = rescued()
+    job.send(signal.SIGCONT)
+    lease.until("goes")
+    lease.send("stop")
+    it_runs_in_its_turn(job, lease)
+
+
+main(one_process, a_rescued_job_stops_again, a_rescued_job_that_is_resumed_does_not_stop)

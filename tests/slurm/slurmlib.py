@@ -10,17 +10,19 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "jobs"))
 
-from simlib import MIB, REPOSITORY, SCRATCH, knows_gpu  # noqa: E402
+from simlib import MIB, REPOSITORY, SCRATCH, is_stopped, knows_gpu  # noqa: E402
 from gpulib import BUILD, base_environment, cudaw_ok, equal  # noqa: E402
-from harness import Skip, after_case, ends_with_us, until  # noqa: E402
+from harness import PATIENCE, Failure, Skip, after_case, ends_with_us, until  # noqa: E402
 from daemons import start_daemon  # noqa: E402
 
 MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
 COUNTER = f"{BUILD}/tests/programs/counter"
 SERVERS = ("slurmctld", "slurmd")
+WHOLE = ("-c", 8)   # all processors of the machine, so that another job must stop for it
 clusters = []
 
 CONF = """
@@ -89,9 +91,9 @@ def read(path):
 
 
 class Cluster:
-    """One machine. @env goes to all of its jobs."""
+    """One machine. @options are cudawd's, and @env goes to all of its jobs."""
 
-    def __init__(self, **env):
+    def __init__(self, *options, **env):
         for server in SERVERS:
             if not shutil.which(server, path=f"{os.environ['PATH']}:/usr/sbin"):
                 raise Skip(f"no {server} here: make deps-slurm")
@@ -112,7 +114,7 @@ class Cluster:
             self.start(server)
         until(lambda: "idle" in self.run("sinfo", "-h", "-p", "low", "-o", "%t").stdout, 30, "the node is idle")
         self.daemon = start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2", "--linger",
-                                   "600", env=knows_gpu())
+                                   "600", *options, env=knows_gpu())
 
     def start(self, server):
         with open(f"{self.path}/{server}.out", "ab") as out:
@@ -177,6 +179,14 @@ class SlurmJob:
         wanted = self.steps() + more
         until(lambda: self.steps() >= wanted, timeout, f"job {self.number} makes {more} steps")
 
+    def time_of_line(self, text, seconds=60):
+        """When it was seen to have said that."""
+        for _ in range(seconds * PATIENCE * 1000):
+            if text in self.said():
+                return time.time()
+            time.sleep(0.001)
+        raise Failure(f"job {self.number} does not say {text!r}, but {self.said()[-300:]!r}")
+
     def rows(self):
         """Its processes, as cudawd shows them."""
         return [row for row in json.loads(cudaw_ok("turns", "--json"))["members"]
@@ -194,6 +204,21 @@ class SlurmJob:
         self.signal("INT")
         until(lambda: "every word right" in self.said(), 60, f"job {self.number} ends well: {self.said()[-300:]}")
         self.wait_state("COMPLETED")
+
+
+def on_gpu(job):
+    return sum(gpu["mapped"] for row in job.rows() for gpu in row["gpu"])
+
+
+def check_suspended(job, pid):
+    until(lambda: is_stopped(pid), 30, f"job {job.number} is stopped")
+    equal((job.state(), on_gpu(job)), ("SUSPENDED", 0), "its state, and bytes on the GPU")
+
+
+def events(kind, job):
+    """What cudawd has said of this kind, of the job."""
+    found = [json.loads(line) for line in cudaw_ok("events", "--json").splitlines()]
+    return [event for event in found if event["event"] == kind and event["name"] == f"slurm-{job.number}"]
 
 
 def end_clusters(good):

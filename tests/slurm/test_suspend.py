@@ -6,20 +6,8 @@ stops, and gets it back when it goes on.
 import os
 import signal
 
-from slurmlib import Cluster, equal, until
-from simlib import is_stopped
+from slurmlib import WHOLE, Cluster, check_suspended, equal, until
 from gpulib import main
-
-WHOLE = ("-c", 8)   # all processors of the machine, so that another job must stop for it
-
-
-def on_gpu(job):
-    return sum(gpu["mapped"] for row in job.rows() for gpu in row["gpu"])
-
-
-def check_suspended(job, pid):
-    until(lambda: is_stopped(pid), 30, f"job {job.number} is stopped")
-    equal((job.state(), on_gpu(job)), ("SUSPENDED", 0), "its state, and bytes on the GPU")
 
 
 def by_hand():

@@ -44,6 +44,8 @@ static const char help[] =
 	"      --rest SECONDS     the most that kernels have to end when a turn does; they have 2 at\n"
 	"                         first, and each time that was too short twice as long (16)\n"
 	"      --silence SECONDS  a job that owes an answer for so long is left alone (10)\n"
+	"      --rescue SECONDS   a job that Slurm has stopped before it has given its memory goes on\n"
+	"                         for that after so long, or never (0.05)\n"
 	"      --context-after SECONDS  jobs that do not say themselves give their CUDA contexts, too,\n"
 	"                         to one that has waited so long for them, or never (never)\n"
 	"      --linger SECONDS   with --user, the time until it ends (5)\n"

@@ -9,6 +9,7 @@
 #include "tools/daemon/events.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/parties.h"
+#include "tools/daemon/rescue.h"
 #include "tools/daemon/rules.h"
 
 #include <errno.h>
@@ -473,6 +474,10 @@ static void take_end(struct member *m, const struct line *line, double now)
 	note_end(m, end, line, now);
 	m->hand = HAND_NONE;
 	parties_ended(parties, m->id, end, now);
+	/* It was continued before it could be told that it is to stop again. */
+	if (m->idles && !m->rescued)
+		parties_stops(parties, m->id, false, now);
+	m->idles = false;
 	m->waits_alone &= end != TURNS_OK;
 	tell_paused(m, now);
 }
@@ -523,6 +528,7 @@ static bool take_report(struct member *m, const struct line *line, double now)
 	case MEMBER_STOPS:
 	case MEMBER_GOES:
 		m->stops = line->id == MEMBER_STOPS;
+		m->rescued &= m->stops;
 		parties_stops(parties, m->id, m->stops, now);
 		return true;
 	case MEMBER_PING:
@@ -811,15 +817,63 @@ static void let_stop(struct member *m)
 {
 	if (!m->stops || m->hand != HAND_NONE || !parties_may_stop(parties, m->id))
 		return;
-	m->stops = false;
+	m->stops = m->rescued = false;
 	connection_say(m->connection, "stop");
+}
+
+/* Milliseconds after which to look again whether a member that is to give memory was stopped; negative: never. */
+static double rescue_patience(const struct member *m)
+{
+	double patience = rules_value(CONF_RESCUE);
+
+	return m->hand == HAND_OUT && patience > 0 ? patience : -1;
+}
+
+static bool has_memory(const struct member *m)
+{
+	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
+		if (m->need[gpu].mapped)
+			return true;
+	return false;
+}
+
+/* A job that Slurm has stopped with its memory needs no more of its turn, for which others wait. */
+static void look_for_stopped(struct member *m, double now)
+{
+	if (m->hand != HAND_NONE || m->stops || m->idles || m->silent || !has_memory(m) ||
+	    rules_value(CONF_RESCUE) <= 0 || !rescue_is_stopped(m->connection))
+		return;
+	m->idles = true;
+	parties_stops(parties, m->id, true, now);
+}
+
+static void rescue(struct member *m, double now)
+{
+	if (rescue_patience(m) < 0 || !rescue_is_stopped(m->connection))
+		return;
+	connection_say(m->connection, "rescue");
+	if (!rescue_continue(m->connection))
+		return;
+	/* Slurm may stop it again: its SIGSTOP comes some seconds after SIGTSTP. */
+	if (!m->rescued)
+		note("rescued", m,
+		     "it was stopped with its memory: it goes on until it has given that");
+	m->rescued = true;
+	m->heard_ms = now;
 }
 
 void members_decide(double now)
 {
 	struct turns *turns = parties_turns(parties);
+	bool waits = parties_next(parties, now) >= 0;
 	const struct daemon_gpu *gpu;
 
+	for (struct member *m = members; m < members + CONNECTIONS_MAX; m++)
+		if (m->id && !m->connection->ending) {
+			if (waits)
+				look_for_stopped(m, now);
+			rescue(m, now);
+		}
 	leave_silent_alone(now);
 	gpus_take(now);
 	gpus_sample(ONLY_NEW_MS, now);
@@ -862,7 +916,8 @@ double members_patience(double now)
 		next = GPUS_PATIENCE_MS;
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		if (!m->connection->ending)
-			next = clock_shorter(next, silence_left(m, now));
+			next = clock_shorter(
+				next, clock_shorter(silence_left(m, now), rescue_patience(m)));
 	return next;
 }
 

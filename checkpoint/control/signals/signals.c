@@ -252,6 +252,11 @@ static bool is_of_this_process(const siginfo_t *info)
 	return info->si_code <= 0 && info->si_pid == getpid();
 }
 
+void signals_want_stop(void)
+{
+	tgkill(getpid(), stop.thread, STOP_MARK);
+}
+
 /*
  * The control thread frees the GPU, and then takes the default action. A program that sends the signal to
  * itself, as a terminal's library does, is stopped when its call returns.
@@ -260,7 +265,7 @@ static void take_stop(const siginfo_t *info)
 {
 	int ended = __atomic_load_n(&stop.ended, __ATOMIC_ACQUIRE);
 
-	tgkill(getpid(), stop.thread, STOP_MARK);
+	signals_want_stop();
 	__atomic_store_n(&stop.alone, info->si_code == SI_KERNEL || is_of_this_process(info),
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&stop.came, true, __ATOMIC_RELEASE);
@@ -374,9 +379,9 @@ static void set_stop(enum signal_wish wish)
 
 void signals_await_stop(void)
 {
+	stop.thread = gettid();
 	if (chain[SIGTSTP].wish != WISH_NONE || !setting_enabled(SETTING_TSTP))
 		return;
-	stop.thread = gettid();
 	set_stop(WISH_STOP);
 	if (program_sees(SIGTSTP))
 		set_stop(WISH_NONE);
@@ -423,11 +428,13 @@ static void let_it_stop(void)
 	unlock(&mask);
 }
 
-enum signal_stop signals_stop(void)
+enum signal_stop signals_stop(bool surely)
 {
 	/* A SIGCONT that comes from now on takes this one back, too. */
 	raise(SIGTSTP);
-	if (signals_stop_is_wanted())
+	if (signals_stop_is_wanted() && surely)
+		kill(getpid(), SIGSTOP);
+	else if (signals_stop_is_wanted())
 		let_it_stop();
 	if (!signals_stop_is_wanted())
 		return STOP_CONTINUED;

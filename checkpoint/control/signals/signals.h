@@ -78,8 +78,11 @@ bool signals_take_stop(void);
 /* After it: true if no SIGCONT has followed. */
 bool signals_stop_is_wanted(void);
 
-/* Take the default action of SIGTSTP, which returns when the process goes on. */
-enum signal_stop signals_stop(void);
+/* The same as if SIGTSTP had come just now. */
+void signals_want_stop(void);
+
+/* Take the default action of SIGTSTP, or @surely of SIGSTOP, which returns when the process goes on. */
+enum signal_stop signals_stop(bool surely);
 
 /* The program runs, or may: forget the signal. */
 void signals_end_stop(void);

@@ -12,6 +12,7 @@
 
 #define STOP_MS    5000  /* for the GPU to be free */
 #define IGNORED_MS 30000 /* that SIGSTOP may take to follow a SIGTSTP that the kernel ignores */
+#define RESCUE_MS  60000 /* for the GPU to be free, if the process was continued for that */
 #define LOOK_MS    50    /* between two looks whether SIGCONT has come */
 
 static struct {
@@ -19,6 +20,7 @@ static struct {
 	bool by_turn; /* the daemon was asked */
 	double until; /* clock_ms(): the process stops then, or goes on if it was ignored */
 	bool ignored;
+	bool surely; /* it was stopped by SIGSTOP before */
 } stop;
 
 void stop_begin(void)
@@ -39,11 +41,19 @@ static void free_gpu(void)
 static void begin(void)
 {
 	stop.until = clock_ms() + STOP_MS;
-	stop.ignored = false;
-	if (stop.on)
-		return;
+	stop.ignored = stop.surely = false;
+	if (!stop.on)
+		free_gpu();
 	stop.on = true;
-	free_gpu();
+}
+
+/* SIGSTOP came before the GPU was free, and the daemon's SIGCONT lets no program run. */
+static void begin_again(void)
+{
+	signals_want_stop();
+	begin();
+	stop.until = clock_ms() + RESCUE_MS;
+	stop.surely = true;
 }
 
 static void end(void)
@@ -81,7 +91,7 @@ static void carry_out(void)
 	if (!is_free())
 		pr_err("the GPU is not free: %s; the process stops all the same",
 		       *reason ? reason : "it takes longer than 5 s");
-	outcome = signals_stop();
+	outcome = signals_stop(stop.surely);
 	stop.ignored = outcome == STOP_IGNORED;
 	stop.until = clock_ms() + IGNORED_MS;
 	if (!stop.ignored)
@@ -94,6 +104,8 @@ void stop_look(void)
 
 	if (signals_take_stop())
 		begin();
+	if (turn_take_rescue())
+		begin_again();
 	if (!stop.on)
 		return;
 	/* The daemon that was asked has gone. */

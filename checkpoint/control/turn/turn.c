@@ -65,6 +65,7 @@ static struct {
 	enum operation op;    /* that was under way at the last look */
 	enum asks asks;       /* what it has asked for since the lease is gone */
 	bool may_stop;        /* turn_may_stop() */
+	bool rescued;         /* turn_take_rescue() */
 	bool ends;            /* the program handles SIGTERM, and has not run since */
 } turn;
 
@@ -147,6 +148,14 @@ bool turn_stops(bool stops)
 bool turn_may_stop(void)
 {
 	return turn.may_stop;
+}
+
+bool turn_take_rescue(void)
+{
+	bool rescued = turn.rescued;
+
+	turn.rescued = false;
+	return rescued;
 }
 
 static void say_once(const char *what, const char *why)
@@ -315,6 +324,9 @@ bool turn_take(const struct request *r)
 		break;
 	case TURN_STOP:
 		turn.may_stop = true;
+		break;
+	case TURN_RESCUE:
+		turn.rescued = true;
 		break;
 	case TURN_END:
 		take_end(line);

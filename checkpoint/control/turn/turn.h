@@ -57,6 +57,9 @@ bool turn_stops(bool stops);
 /* True if the daemon has done so. */
 bool turn_may_stop(void);
 
+/* True once after the daemon has continued this process, which was stopped, so that it gives its memory. */
+bool turn_take_rescue(void);
+
 /* After the lines and events of this turn of the control thread: say what is new. */
 void turn_look(void);
 

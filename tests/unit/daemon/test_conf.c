@@ -22,12 +22,12 @@ START_TEST(test_all_keys)
 	ck_assert_int_eq(
 		conf_parse(
 			"# turns\n[turns]\nquantum = 30\nresidence=2s\n  idle : 0.5\n"
-			"rest = 8\nsilence = 20 ; seconds\ncontext-after = 60\nlinger=3600\nmargin = 1G\n"
+			"rest = 8\nsilence = 20 ; seconds\nrescue = never\ncontext-after = 60\nlinger=3600\nmargin = 1G\n"
 			"jobs-per-user = 16\njoin = node\n",
 			&conf, why),
 		0);
-	const double wanted[CONF_KEYS] = {30000, 2000,    500,       8000, 20000,
-					  60000, 3600000, 1UL << 30, 16};
+	const double wanted[CONF_KEYS] = {30000, 2000,  500,     8000,      20000,
+					  0,     60000, 3600000, 1UL << 30, 16};
 
 	for (int i = 0; i < CONF_KEYS; i++) {
 		ck_assert_int_eq(conf.values.given[i], true);
@@ -92,8 +92,8 @@ static const struct {
 	{"[turns x]", 1, "expected [turns], found '[turns x]'"},
 	{"[turns]\n[turns]", 2, "[turns] is there twice"},
 	{"[turns]\nquantom = 3", 2,
-	 "expected quantum, residence, idle, rest, silence, context-after, linger, margin, "
-	 "jobs-per-user, join, found 'quantom'"},
+	 "expected quantum, residence, idle, rest, silence, rescue, context-after, linger, "
+	 "margin, jobs-per-user, join, found 'quantom'"},
 	{"[turns]\n\nquantum = 0", 3,
 	 "quantum: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\nidle = 1000001", 2,

@@ -26,6 +26,7 @@ const char help_events[] =
 	"  asked           'cudaw yield' asked it to give its turn\n"
 	"  ends            a signal ends it, and it takes its memory back for that\n"
 	"  silent          it did not answer, and is left alone\n"
+	"  rescued         Slurm had stopped it with its memory: it goes on until it has given that\n"
 	"  released, kept  its context is out as well, so that another job fits; it stays, and why\n"
 	"  unfit           it needs more than others leave on the GPU, and gets no turn till then\n"
 	"  dropped         it could not follow the other processes of its job, or NVML does not know\n"
