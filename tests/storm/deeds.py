@@ -68,7 +68,8 @@ class StormJob:
         self.settings = settings
         self.job = Job(self.program.file, *self.program.args, name=f"slot{slot}",
                        env={**settings, "CUDA_VISIBLE_DEVICES": str(slot % 2),
-                            "CUDAW_LOG": "info", "CUDAW_LOG_FILE": self.log})
+                            "CUDAW_LOG": "info", "CUDAW_LOG_FILE": self.log},
+                       process_group=None if self.number % 2 else 0)   # the kernel ignores SIGTSTP in ours
 
     def __str__(self):
         return f"job {self.number} ({self.job.program}, PID {self.job.pid}, {self.settings})"

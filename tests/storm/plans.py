@@ -94,7 +94,8 @@ def plan_command(rng, _number):
 
 SIGNALS = [(8, ("USR1",)), (8, ("USR2",)), (3, ("USR1", "USR2") * 5), (2, ("USR2", "USR1") * 20),
            (3, ("STOP",)), (4, ("CONT",)), (2, ("STOP", "USR1", "CONT")),
-           (2, ("STOP", "USR1", "USR2", "CONT"))]
+           (2, ("STOP", "USR1", "USR2", "CONT")), (3, ("TSTP",)), (2, ("TSTP", "CONT") * 5),
+           (2, ("TSTP", "USR1", "CONT")), (1, ("USR1", "TSTP", "STOP", "CONT"))]
 
 
 def plan_signal(rng, _number):
