@@ -13,10 +13,10 @@
 #include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
+#include "common/system/proc.h"
 #include "vmem/addresses/addressing.h"
 #include "vmem/vmem.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,19 +36,10 @@ void answers_say_name(const struct client *c)
 void answers_say_command(const struct client *c)
 {
 	char command[201];
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? -1 : read(fd, command, sizeof(command) - 1);
 
-	if (fd >= 0)
-		close(fd);
-	if (len <= 0)
-		return;
-	if (!command[len - 1])
-		len--;
-	for (ssize_t i = 0; i < len; i++)
-		if (!command[i])
-			command[i] = ' ';
-	server_say(c, "command %.*s", (int)len, command);
+	host_command(getpid(), command, sizeof(command));
+	if (*command)
+		server_say(c, "command %s", command);
 }
 
 /* Bytes that this process holds on all GPUs, by NVML; 0 if NVML does not know the process. */
@@ -132,6 +123,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	server_say(c, "left_to_driver %zu", driver_memory_bytes(facts->state));
 	server_say(c, "paused %zu", engine_paused_bytes());
 	server_say(c, "spilled %zu", engine_spilled_bytes());
+	if (facts->state == STATE_PAUSED && engine_has_left())
+		server_say(c, "released 1");
 	server_say(c, "pool %zu", engine_pool_bytes());
 	if (engine_held_in())
 		server_say(c, "snapshot %s", engine_held_in());

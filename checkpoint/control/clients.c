@@ -2,6 +2,7 @@
 #include "checkpoint/control/clients.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/caller.h"
+#include "checkpoint/control/history.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
@@ -45,6 +46,7 @@ static void take_change(struct client *c, const struct request *r)
 			      error_text(-error));
 		return;
 	}
+	history_asked(pause ? JOURNAL_PAUSE : JOURNAL_RESUME, ownfd_get(&c->own), NULL, NULL);
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
 	c->follows = error != -EINVAL;
 	c->holds = r->hold && !c->follows;
@@ -77,6 +79,7 @@ static void take_snapshot(struct client *c, const struct request *r)
 		server_answer(lease, END_BUSY, "a process image of the job is to be made");
 		server_end(lease);
 	}
+	history_asked(JOURNAL_SNAPSHOT, ownfd_get(&c->own), NULL, r->plan.path);
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
 		server_answer(c, END_BUSY, "another snapshot is under way, or being read back");

@@ -2,6 +2,7 @@
 #include "checkpoint/control/control.h"
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/clients.h"
+#include "checkpoint/control/history.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
@@ -163,6 +164,13 @@ static void sleep_and_read(void)
 	server_receive(fds + 1, n);
 }
 
+/* A job that its turn has taken off the GPU may be paused without an operation. */
+static void look_at_history(void)
+{
+	if (control_operation(job_now()) == OP_NONE)
+		history_state(control_wants_paused(job_now()));
+}
+
 static void look_once(void)
 {
 	sleep_and_read();
@@ -178,6 +186,7 @@ static void look_once(void)
 	job_retry();
 	clients_handle();
 	job_settle();
+	look_at_history();
 	joint_look(job_now());
 	job_send_news();
 	turn_look();
@@ -258,6 +267,7 @@ static bool prepare(const struct cuda_driver *driver)
 	operation_init(driver, wake_up);
 	devices_find(driver);
 	server_init();
+	history_init();
 	watch_forks();
 	atexit(on_exit_any);
 	return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/job.h"
+#include "checkpoint/control/history.h"
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/operation.h"
 #include "checkpoint/engine/engine.h"
@@ -138,6 +139,17 @@ static void give_answer(const struct control_action *action)
 		finish(action->whom, NULL);
 }
 
+static const char *name_of(enum operation op, bool for_snapshot)
+{
+	if (op == OP_RESUME)
+		return "resume";
+	if (op == OP_YIELD)
+		return "yield";
+	if (op == OP_FILL)
+		return "fill";
+	return for_snapshot ? "snapshot" : "pause";
+}
+
 static void start(const struct control_action *action)
 {
 	struct pact *pact = action->options.joint ? joint_next() : NULL;
@@ -156,9 +168,11 @@ static void start(const struct control_action *action)
 	}
 	snprintf(why, sizeof(why), "%s%s", event.exiting ? "" : "no thread can be started: ",
 		 event.exiting ? "the process exits" : error_text(-error));
-	if (!starved && !event.exiting)
+	if (!starved && !event.exiting) {
 		pr_err("an operation cannot begin: %s; if a signal asked for it, it is tried again",
 		       why);
+		history_failed(name_of(action->op, false), END_FAILED, why);
+	}
 	starved = true;
 	retry_ms = clock_ms() + JOB_RETRY_MS;
 	event.reason = why;
@@ -272,17 +286,6 @@ static void send_moved(void)
 	answers_moved(op == OP_YIELD ? "freed" : "mapped", now);
 }
 
-static const char *name_of(enum operation op, bool for_snapshot)
-{
-	if (op == OP_RESUME)
-		return "resume";
-	if (op == OP_YIELD)
-		return "yield";
-	if (op == OP_FILL)
-		return "fill";
-	return for_snapshot ? "snapshot" : "pause";
-}
-
 /* Something that failed, and was not just cancelled by the lease. */
 static bool is_failure(enum operation op, enum end_code code)
 {
@@ -305,6 +308,22 @@ static void tell_context(enum operation op, const struct engine_result *result)
 		context_out = false;
 		answers_context("restored", "");
 	}
+}
+
+/* Before those who wait are answered. @what: the operation's name. */
+static void tell_history(enum operation op, bool ok, const char *what)
+{
+	const struct engine_result *result = operation_result(), *written = operation_written();
+	bool writes = state.snapshot == SNAPSHOT_WRITTEN && ok;
+
+	if (ok)
+		history_state(op == OP_PAUSE || control_wants_paused(&state));
+	else if (!control_is_part(op))
+		history_failed(what, result->code, result->message);
+	if (writes && written->code != END_OK)
+		history_failed("snapshot", written->code, written->message);
+	else if (writes && !state.plan_image)
+		history_saved(operation_plan()->path);
 }
 
 void job_end_operation(void)
@@ -331,6 +350,7 @@ void job_end_operation(void)
 	if (op == OP_YIELD && result->code == END_OK)
 		answers_yielded(result);
 	tell_context(op, result);
+	tell_history(op, ok, what);
 	if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && !state.stopping && result->code == END_UNSUPPORTED);

@@ -51,6 +51,11 @@ bool engine_keeps_context(void)
 	return out == OUT_PART || out == OUT_MEMORY;
 }
 
+bool engine_has_left(void)
+{
+	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) >= OUT_ALL && !release_is_locked();
+}
+
 const char *engine_held_in(void)
 {
 	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;

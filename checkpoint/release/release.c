@@ -165,6 +165,12 @@ size_t release_host_bytes(const struct context_list *list)
 	return known ? sum : sum + driver_memory_total();
 }
 
+/* Other threads ask for it. */
+static void set_locked(bool locked)
+{
+	__atomic_store_n(&process_locked, locked, __ATOMIC_RELAXED);
+}
+
 static const char checkpoint_call[] = "cuCheckpointProcessCheckpoint";
 static char beside[BESIDE_SIZE]; /* the library because of which there is no checkpoint */
 
@@ -194,7 +200,7 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 		*call = checkpoint_call;
 		error = drv->cuCheckpointProcessCheckpoint(getpid(), &checkpoint);
 	}
-	process_locked = error != CUDA_SUCCESS;
+	set_locked(error != CUDA_SUCCESS);
 	if (process_locked)
 		release_unlock_process(drv, &unlock);
 	return error;
@@ -214,7 +220,7 @@ const char *release_hint(const char *call, CUresult error)
 
 bool release_is_locked(void)
 {
-	return process_locked;
+	return __atomic_load_n(&process_locked, __ATOMIC_RELAXED);
 }
 
 CUresult release_unlock_process(const struct cuda_driver *drv, const char **call)
@@ -226,7 +232,7 @@ CUresult release_unlock_process(const struct cuda_driver *drv, const char **call
 		return CUDA_SUCCESS;
 	*call = "cuCheckpointProcessUnlock";
 	error = drv->cuCheckpointProcessUnlock(getpid(), &unlock);
-	process_locked = error != CUDA_SUCCESS;
+	set_locked(error != CUDA_SUCCESS);
 	return error;
 }
 
@@ -414,7 +420,7 @@ CUresult release_restore(const struct cuda_driver *drv, const char **call)
 		if (error)
 			return error;
 		nremap = 0;
-		process_locked = true;
+		set_locked(true);
 	}
 	return release_unlock_process(drv, call);
 }

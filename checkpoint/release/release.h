@@ -52,7 +52,7 @@ const char *release_hint(const char *call, CUresult error);
 
 /*
  * True if the driver did not unlock this process after a failed checkpoint or after a restore.
- * Until release_unlock_process() or release_restore() succeeds, no other driver call returns.
+ * Until release_unlock_process() or release_restore() succeeds, no other driver call returns. Any thread.
  */
 bool release_is_locked(void);
 

@@ -286,6 +286,7 @@
  *	left_to_driver	bytes of GPU memory of this process left to the driver (docs/limits.md)
  *	paused		bytes of a paused job that are in host memory
  *	spilled		bytes of a paused job that are on disk (CUDAW_SPILL_DIR)
+ *	released	1: nothing of a paused job is on the GPU; absent: something is, or it runs
  *	snapshot	the directory that alone has a paused job's GPU memory; absent: none
  *	pool		bytes of host memory kept for the next pause: pinned, or made ready
  *	pause_us pause_bytes resume_us resume_bytes	the last pause and resume; absent before;
@@ -386,6 +387,7 @@
 	X(STATUS_LEFT_TO_DRIVER, "left_to_driver", "n") \
 	X(STATUS_PAUSED, "paused", "n")                 \
 	X(STATUS_SPILLED, "spilled", "n")               \
+	X(STATUS_RELEASED, "released", "n")             \
 	X(STATUS_SNAPSHOT, "snapshot", "t")             \
 	X(STATUS_POOL, "pool", "n")                     \
 	X(STATUS_PAUSE_US, "pause_us", "n")             \

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,25 @@ void host_environment(pid_t pid, const char *name, char *buf, size_t size)
 	free(line);
 	if (file)
 		fclose(file);
+}
+
+void host_command(pid_t pid, char *buf, size_t size)
+{
+	char path[64];
+	ssize_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? 0 : read(fd, buf, size - 1);
+	if (fd >= 0)
+		close(fd);
+	while (len > 0 && !buf[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		if (!buf[i])
+			buf[i] = ' ';
+	buf[len > 0 ? len : 0] = '\0';
 }
 
 bool host_same_ids(pid_t pid)

@@ -54,7 +54,7 @@ def test_json_is_exact():
         "gpu": [{"ordinal": 0, "uuid": "GPU-aa", "name": "NVIDIA H200", "limit": None, "limit_used": None},
                 {"ordinal": 3, "uuid": "GPU-bb", "name": "Other GPU", "limit": 20 * GIB, "limit_used": 4097}],
         "snapshot": "/disk/train", "carried": 33500000001, "left_to_driver": 529 << 20,
-        "paused": 33500000001, "spilled": 4096, "pool": 8192,
+        "paused": 33500000001, "spilled": 4096, "freed": False, "pool": 8192,
         "pause_phases": {"drain": 0.25, "copy": 1000.0},
         "pause_ms": 1100.125, "pause_bytes": 33500000001,
         "pause_gbps": float(f"{33500000001 / 1e6 / 1100.125:.12g}"),

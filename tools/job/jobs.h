@@ -89,6 +89,7 @@ struct job_status {
 	struct job_gpu gpus[JOB_GPUS];
 	int ngpus;
 	uint64_t carried, left_to_driver, paused, spilled, pool;
+	bool released; /* nothing of it is on the GPU */
 	struct job_transfer pause, resume;
 };
 

@@ -97,6 +97,9 @@ int job_take_field(struct job *job, const struct line *line)
 	case STATUS_SNAPSHOT:
 		snprintf(st->snapshot, sizeof(st->snapshot), "%s", line->text);
 		break;
+	case STATUS_RELEASED:
+		st->released = line->number[0];
+		break;
 	case STATUS_FAILED_US:
 		st->failed = true;
 		st->failed_ms = line->number[0] / 1e3;

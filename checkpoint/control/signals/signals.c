@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,7 +48,8 @@ static struct {
 
 static struct chained chain[NSIG];
 static int last_wish;
-static bool end, interrupt; /* signals_take_end(), signals_take_interrupt() */
+static uint64_t last_sender; /* its PID above its UID */
+static bool end, interrupt;  /* signals_take_end(), signals_take_interrupt() */
 /* Spin lock of sigaction(), taken with all signals blocked: the signal that is set, or 0. */
 static int writer;
 
@@ -228,14 +230,20 @@ static bool is_ours(int sig, const struct sigaction *act)
 	return chain[sig].named || chain[sig].wish == WISH_NONE || !handles(act);
 }
 
-static void note(int sig)
+static void note(int sig, const siginfo_t *info)
 {
-	if (chain[sig].wish != WISH_NONE)
+	bool sent =
+		info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
+	uint64_t sender = sent ? (uint64_t)info->si_pid << 32 | info->si_uid : 0;
+
+	if (chain[sig].wish != WISH_NONE) {
+		__atomic_store_n(&last_sender, sender, __ATOMIC_RELAXED);
 		__atomic_store_n(&last_wish, chain[sig].wish, __ATOMIC_RELEASE);
-	else
+	} else {
 		__atomic_store_n(&interrupt, true, __ATOMIC_RELEASE);
-	if (chain[sig].wish == WISH_NONE && sig == SIGTERM)
-		__atomic_store_n(&end, true, __ATOMIC_RELEASE);
+		if (sig == SIGTERM)
+			__atomic_store_n(&end, true, __ATOMIC_RELEASE);
+	}
 	wake_up();
 }
 
@@ -288,7 +296,7 @@ static void handler(int sig, siginfo_t *info, void *ucontext)
 		return;
 	}
 	if (forks_is_ours() && is_ours(sig, &act))
-		note(sig);
+		note(sig, info);
 	if (is_to_be_settled(sig, &act))
 		act = settle(sig);
 	errno = saved_errno;
@@ -478,9 +486,13 @@ bool signals_is_the_programs(int sig)
 	return !is_ours(sig, &act);
 }
 
-enum signal_wish signals_take_wish(void)
+enum signal_wish signals_take_wish(struct signal_sender *sender)
 {
-	return __atomic_exchange_n(&last_wish, WISH_NONE, __ATOMIC_ACQ_REL);
+	enum signal_wish wish = __atomic_exchange_n(&last_wish, WISH_NONE, __ATOMIC_ACQ_REL);
+	uint64_t from = __atomic_load_n(&last_sender, __ATOMIC_RELAXED);
+
+	*sender = (struct signal_sender){(pid_t)(from >> 32), (uid_t)from};
+	return wish;
 }
 
 bool signals_take_end(void)

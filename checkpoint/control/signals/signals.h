@@ -45,6 +45,7 @@
  */
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum signal_wish { WISH_NONE, WISH_PAUSE, WISH_RESUME, WISH_STOP };
 
@@ -66,8 +67,14 @@ bool signals_is_installed(int sig);
 /* True if @sig is the program's alone: it handles it, and no variable names it. */
 bool signals_is_the_programs(int sig);
 
-/* The last wish since the previous call. */
-enum signal_wish signals_take_wish(void);
+/* Who sent a signal, in our PID namespace; 0: it is not known. */
+struct signal_sender {
+	pid_t pid;
+	uid_t uid;
+};
+
+/* The last wish since the previous call, and whose. */
+enum signal_wish signals_take_wish(struct signal_sender *sender);
 
 /* Take SIGTSTP from now on. The control thread, which then makes the calls below. */
 void signals_await_stop(void);

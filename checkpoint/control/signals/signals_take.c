@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/signals/signals_take.h"
+#include "checkpoint/control/history.h"
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/turn/turn.h"
@@ -36,18 +37,27 @@ static void snapshot_by_signal(void)
 	job_want_snapshot(&plan, 0, NULL);
 }
 
+static void tell(enum journal_kind request, const struct signal_sender *sender)
+{
+	history_asked(request, -1, &(struct journal_by){.uid = sender->uid, .pid = sender->pid},
+		      "by a signal");
+}
+
 void signals_take(void)
 {
 	struct control_event event = {.by_signal = true};
+	struct signal_sender sender;
 
-	switch (signals_take_wish()) {
+	switch (signals_take_wish(&sender)) {
 	case WISH_PAUSE:
+		tell(JOURNAL_PAUSE, &sender);
 		event.kind = EV_PAUSE;
 		event.options.timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
 		job_take(&event);
 		snapshot_by_signal();
 		break;
 	case WISH_RESUME:
+		tell(JOURNAL_RESUME, &sender);
 		event.kind = EV_RESUME;
 		job_take(&event);
 		break;

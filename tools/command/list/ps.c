@@ -115,6 +115,8 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "left_to_driver", amount(job, st->left_to_driver));
 	json_object_set_new(object, "paused", amount(job, st->paused));
 	json_object_set_new(object, "spilled", amount(job, st->spilled));
+	json_object_set_new(object, "freed",
+			    job->described ? json_boolean(st->released) : json_null());
 	json_object_set_new(object, "pool", amount(job, st->pool));
 	output_transfer(object, "pause_", &st->pause);
 	output_transfer(object, "resume_", &st->resume);
