@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "doctor", "kernels", "snapshot", "restore",
+COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "wait", "doctor", "kernels", "snapshot", "restore",
             "inspect", "verify", "version"]
 
 
@@ -151,6 +151,10 @@ def test_usage_errors():
         (["turns", "undrain", "0", "1"], "turns undrain: expected a GPU"),
         (["turns", "drain", "first"], "'first': expected the number of a GPU in nvidia-smi, or a UUID"),
         (["events", "extra"], "takes no argument: 'extra'"),
+        (["wait", "x"], "expected --for paused, freed or saved"),
+        (["wait", "--for", "over", "x"], "--for over: expected paused, freed or saved"),
+        (["wait", "--for", "paused"], "expected a job"),
+        (["wait", "--for", "paused", "-t", "0", "x"], "--timeout 0: expected a number of seconds"),
         (["yield"], "expected a job"),
         (["pause"], "expected an ID, NAME or PID, or --all"),
         (["resume"], "expected an ID, NAME or PID, or --all"),

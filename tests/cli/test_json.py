@@ -13,7 +13,7 @@ from snapshotlib import write
 
 FIXTURES = os.path.join(os.path.dirname(__file__), "..", "kparams", "fixtures")
 COMMANDS = ["run", "top", "ps", "pause", "resume", "trim", "turns", "yield",
-            "events", "doctor", "snapshot", "restore", "inspect", "verify",
+            "events", "wait", "doctor", "snapshot", "restore", "inspect", "verify",
             "kernels", "version"]
 FIGURES = ["pause_us 250125", "pause_bytes 8", "pause_phase copy 200500", "resume_us 9000",
            "resume_bytes 8", "resume_phase copy 5000"]

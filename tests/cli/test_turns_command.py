@@ -710,21 +710,28 @@ def test_yield():
 
 
 def test_events():
-    daemon = started()
+    directory = Directory()
+    daemon = Daemon(directory, *QUICK)
     follow = ends_with_us(subprocess.Popen([CUDAW, "events", "--follow", "--json"], text=True,
                                            stdout=subprocess.PIPE))
     member = Member(daemon)
     member.wait("welcome")
     event = json.loads(follow.stdout.readline())
-    check_documented("events", event)
+    check_documented("events", event, every=False)
     equal([event[key] for key in ("event", "pid", "name", "text", "number")],
           ["joined", os.getpid(), "job", "./job --size", 1])
     check(abs(event["unix_ms"] / 1000 - time.time()) < 60, f"the time is {event['unix_ms']}")
     member.hang_up()
     equal(json.loads(follow.stdout.readline())["event"], "left")
     contains(cudaw("events").out, f"{os.getpid()} (job)  joined: ./job --size\n")
-    daemon.process.terminate()
-    equal(follow.wait(30 * PATIENCE), 1)
+    for number in (1, 2):   # it goes on with another daemon, whose numbers begin again
+        daemon.process.terminate()
+        daemon.process.wait()
+        until(lambda: not os.path.exists(os.path.join(directory.path, "cudawd.sock")), 10, "it is gone")
+        daemon = Daemon(directory, *QUICK)
+        Member(daemon).wait("welcome")
+        event = json.loads(follow.stdout.readline())
+        equal((event["event"], event["number"]), ("joined", 1), f"with daemon {number}")
 
 
 def test_events_have_their_words():
@@ -753,10 +760,12 @@ def test_kinds_of_events():
 
 def test_no_daemon():
     directory = Directory()
-    for args in (["turns"], ["events"], ["yield", "x"]):
+    for args in (["turns"], ["yield", "x"]):
         result = cudaw(*args)
         equal((args, result.code, result.out), (args, 1, ""))
         contains(result.err, f"{directory.path}/cudawd.sock: no cudawd answers")
+    result = cudaw("events")    # jobs have events, too
+    equal((result.code, result.out, result.err), (0, "", ""))
 
 
 def lingering():

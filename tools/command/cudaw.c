@@ -30,7 +30,9 @@ static const struct command {
 	{"trim", cmd_trim, help_trim, "give back the memory that a running job keeps for later"},
 	{"turns", cmd_turns, help_turns, "show the jobs that take turns on GPUs"},
 	{"yield", cmd_yield, help_yield, "let a job give its turn to those who wait"},
-	{"events", cmd_events, help_events, "list what jobs that take turns did lately"},
+	{"events", cmd_events, help_events,
+	 "list what happened to jobs lately, and at whose request"},
+	{"wait", cmd_wait, help_wait, "wait until jobs are paused, off the GPU, or saved"},
 	{"doctor", cmd_doctor, help_doctor, "check what works on this machine, and why not"},
 	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a directory"},
 	{"restore", cmd_restore, help_restore, "start a job again from a directory"},
@@ -99,7 +101,7 @@ static const struct {
 	{"checkpoint", "did you mean 'snapshot'?"},
 	{"stop", "'pause' holds a job; kill(1) ends it, and 'ps' has its PID"},
 	{"kill", "kill(1) ends a job, and 'ps' has its PID"},
-	{"logs", "a job writes where its program does; 'events' has what jobs that take turns did"},
+	{"logs", "a job writes where its program does; 'events' has what happened to it"},
 };
 
 static const char *hint_of(const char *name)

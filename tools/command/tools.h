@@ -9,8 +9,9 @@
  *	ps.c, top.c	list jobs, once and again and again (listed.c: all of them, ps_table.c: the table)
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
+ *	wait.c, events.c	until jobs are paused or saved; what happened to them
  *	kernels.c	the kernels in files
- *	turns.c, yield.c, events.c	ask cudawd (turns_list.c: who takes turns)
+ *	turns.c, yield.c	ask cudawd (turns_list.c: who takes turns)
  *	turns_orders.c	give it orders: cudaw turns set, drain and undrain
  *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
@@ -58,6 +59,7 @@ int cmd_verify(int argc, char **argv);
 int cmd_turns(int argc, char **argv);
 int cmd_yield(int argc, char **argv);
 int cmd_events(int argc, char **argv);
+int cmd_wait(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 extern const char help_run[];
@@ -75,6 +77,7 @@ extern const char help_verify[];
 extern const char help_turns[];
 extern const char help_yield[];
 extern const char help_events[];
+extern const char help_wait[];
 extern const char help_version[];
 
 #endif

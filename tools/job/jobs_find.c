@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
+#include "tools/job/directories.h"
 #include "common/system/pidfd.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
@@ -280,29 +281,16 @@ static int add_path(struct job_list *list, const char *path, uid_t owner)
 	return EXIT_FAILED;
 }
 
-/*
- * For root: every user's directory. An unusable directory is reported, but is not an error: it is
- * its owner's problem.
- */
-static void add_all_users(struct job_list *list)
+struct finding {
+	struct job_list *list;
+	int err;
+};
+
+static void find_in(void *arg, const char *path, uid_t owner)
 {
-	DIR *stream = opendir(RUNDIR_TMP);
-	struct dirent *entry;
+	struct finding *finding = arg;
 
-	while (stream && (entry = readdir(stream))) {
-		char path[PATH_MAX];
-		long uid;
-
-		if (strncmp(entry->d_name, RUNDIR_PREFIX, strlen(RUNDIR_PREFIX)) != 0)
-			continue;
-		uid = number_of(entry->d_name + strlen(RUNDIR_PREFIX), "", UINT_MAX);
-		if (uid < 0)
-			continue;
-		snprintf(path, sizeof(path), RUNDIR_TMP "/%s", entry->d_name);
-		add_path(list, path, uid);
-	}
-	if (stream)
-		closedir(stream);
+	finding->err = add_path(finding->list, path, owner);
 }
 
 static int by_pid(const void *a, const void *b)
@@ -408,23 +396,22 @@ static int add_by_processes(struct job_list *list, const char *only)
 	return EXIT_FAILED;
 }
 
+/* Of many users' directories one that is unusable is reported, and is no error: it is its owner's problem. */
 int jobs_find(struct job_list *list)
 {
 	const char *dir = setting_text(SETTING_RUNTIME_DIR);
-	uid_t owner = geteuid() == 0 ? RUNDIR_ANYONE : geteuid();
+	struct finding finding = {.list = list};
 	char path[PATH_MAX];
 	const char *why;
-	int err = EXIT_DONE;
+	bool all;
+	int err;
 
 	*list = (struct job_list){0};
-	if (geteuid() == 0 && !dir) {
-		add_all_users(list);
-	} else if (rundir_path(geteuid(), path, sizeof(path), &why)) {
+	if (directories_each(find_in, &finding, &all, path, &why)) {
 		complain(NO_JOBS_FOUND, path, why);
-		err = EXIT_FAILED;
-	} else {
-		err = add_path(list, path, owner);
+		return EXIT_FAILED;
 	}
+	err = all ? EXIT_DONE : finding.err;
 	if (!err)
 		err = add_by_processes(list, dir ? path : NULL);
 	/* A directory that the user has named may be misspelt. */

@@ -65,44 +65,90 @@ static int error_of(enum end_code end)
 	return errors[end] ? errors[end] : -EPROTO;
 }
 
-static int hear(int fd, int patience_ms, cudawd_line take, void *arg)
+/* The lines that have come. -EAGAIN: the answer goes on. */
+static int take_lines(struct lines *lines, cudawd_line take, void *arg)
 {
-	struct lines lines = {0};
 	struct line line;
 	char *text;
 	int ret;
 
-	for (;;) {
-		while (!(ret = lines_next(&lines, &text)) && text) {
-			if (line_parse(&lines_from_daemon, text, &line))
-				return -EPROTO;
-			if (line.id == LISTED_END)
-				return error_of(line.end);
-			ret = take ? take(arg, &line) : 0;
-			if (ret)
-				return ret;
-		}
-		if (ret)
+	while (!(ret = lines_next(lines, &text)) && text) {
+		if (line_parse(&lines_from_daemon, text, &line))
 			return -EPROTO;
-		ret = wait_for(fd, patience_ms);
-		if (!ret)
-			ret = lines_read(&lines, fd, NULL);
-		if (ret < 0)
-			return ret == -ECONNRESET ? -ECONNREFUSED : ret;
+		if (line.id == LISTED_END)
+			return error_of(line.end);
+		ret = take ? take(arg, &line) : 0;
+		if (ret)
+			return ret;
 	}
+	return ret ? -EPROTO : -EAGAIN;
 }
 
-static int talk(int fd, const char *request, int patience_ms, cudawd_line line, void *arg)
+int cudawd_hear(int fd, struct lines *lines, cudawd_line take, void *arg)
+{
+	int ret = lines_read(lines, fd, NULL);
+
+	if (ret < 0)
+		return ret == -ECONNRESET ? -ECONNREFUSED : ret;
+	return take_lines(lines, take, arg);
+}
+
+static int hear_all(int fd, int patience_ms, cudawd_line take, void *arg)
+{
+	struct lines lines = {0};
+	int ret = -EAGAIN;
+
+	while (ret == -EAGAIN) {
+		ret = wait_for(fd, patience_ms);
+		if (!ret)
+			ret = cudawd_hear(fd, &lines, take, arg);
+	}
+	return ret;
+}
+
+/* If the daemon has turned us away, its answer is there all the same. */
+static int say(int fd, const char *request)
 {
 	char text[PROTOCOL_LINE];
 	int len = snprintf(text, sizeof(text), "%s\n", request);
-	int ret = -ENAMETOOLONG;
 
-	if (len < (int)sizeof(text)) {
-		/* If the daemon has turned us away, its answer is there all the same. */
-		send(fd, text, len, MSG_NOSIGNAL);
-		ret = hear(fd, patience_ms, line, arg);
-	}
+	if (len >= (int)sizeof(text))
+		return -ENAMETOOLONG;
+	send(fd, text, len, MSG_NOSIGNAL);
+	return 0;
+}
+
+/* Connect to the daemon that @which means, and send @request. Returns a descriptor or a negative errno. */
+static int open_to(const char *which, const char *request)
+{
+	const char *why;
+	int fd = daemon_connect(which, &why), err;
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ECONNREFUSED : fd;
+	err = say(fd, request);
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int cudawd_open(const char *request, char where[PATH_MAX])
+{
+	const char *which = conf_file_daemon();
+
+	which = which ? which : "user";
+	say_where(which, where);
+	return open_to(which, request);
+}
+
+static int hear_and_close(int fd, int patience_ms, cudawd_line line, void *arg)
+{
+	int ret;
+
+	if (fd < 0)
+		return fd;
+	ret = hear_all(fd, patience_ms, line, arg);
 	close(fd);
 	return ret;
 }
@@ -110,15 +156,7 @@ static int talk(int fd, const char *request, int patience_ms, cudawd_line line, 
 int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX])
 {
-	const char *which = conf_file_daemon(), *why;
-	int fd;
-
-	which = which ? which : "user";
-	say_where(which, where);
-	fd = daemon_connect(which, &why);
-	if (fd == -ENOENT)
-		fd = -ECONNREFUSED;
-	return fd < 0 ? fd : talk(fd, request, patience_ms, line, arg);
+	return hear_and_close(cudawd_open(request, where), patience_ms, line, arg);
 }
 
 const char *cudawd_starter(void)
@@ -241,12 +279,7 @@ static int start(const char *program, int dir)
 
 static int say_launch(void)
 {
-	const char *why;
-	int fd = daemon_connect("user", &why);
-
-	if (fd == -ENOENT)
-		return -ECONNREFUSED;
-	return fd < 0 ? fd : talk(fd, "launch", CUDAWD_MS, NULL, NULL);
+	return hear_and_close(open_to("user", "launch"), CUDAWD_MS, NULL, NULL);
 }
 
 int cudawd_launch(const char **why)

@@ -27,6 +27,14 @@ typedef int (*cudawd_line)(void *arg, const struct line *line);
 int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX]);
 
+/*
+ * The same in parts, for answers that go on while others are awaited, too. cudawd_open() returns a descriptor or a
+ * negative errno. When it can be read, cudawd_hear() calls @line for what has come; @lines is zero at first. It returns
+ * -EAGAIN while the answer goes on, else as cudawd_ask() does.
+ */
+int cudawd_open(const char *request, char where[PATH_MAX]);
+int cudawd_hear(int fd, struct lines *lines, cudawd_line line, void *arg);
+
 /* Print why cudawd_ask() failed with @err, at the socket @where. Returns the exit code. */
 int cudawd_explain(int err, const char *where);
 

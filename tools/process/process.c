@@ -112,15 +112,27 @@ bool process_is_of(const struct process *process, uid_t owner)
 	return owner == 0 || (process->uid == owner && process->one_user);
 }
 
-int process_signal(const struct process *process, uid_t owner, int signal)
+int process_open(const struct process *process)
 {
-	int fd = syscall(SYS_pidfd_open, process->pid, 0), err = 0;
-	struct process now;
+	int fd = syscall(SYS_pidfd_open, process->pid, 0);
 
 	if (fd < 0)
 		return errno == EPERM ? -ENOSYS : -errno;
 	/* The descriptor pins the process: this lookup is of the same process. */
-	if (!process_find(process->pid, &now) || now.start != process->start)
+	if (process_is_there(process))
+		return fd;
+	close(fd);
+	return -ESRCH;
+}
+
+int process_signal(const struct process *process, uid_t owner, int signal)
+{
+	int fd = process_open(process), err = 0;
+	struct process now;
+
+	if (fd < 0)
+		return fd;
+	if (!process_find(process->pid, &now))
 		err = -ESRCH;
 	else if (!process_is_of(&now, owner))
 		err = -EPERM;

@@ -39,6 +39,12 @@ uint64_t process_age_ms(const struct process *process);
 bool process_is_of(const struct process *process, uid_t owner);
 
 /*
+ * A descriptor of @process, which can be read when it has ended, or a negative errno: -ESRCH if it has ended, -ENOSYS
+ * as process_signal().
+ */
+int process_open(const struct process *process);
+
+/*
  * Send @signal to @process, and to no other process, if it still belongs to @owner. Returns 0 or a
  * negative errno: -ESRCH if it has ended, -EPERM if it belongs to another user now, -ENOSYS if the
  * kernel is older than 5.3 or a seccomp filter forbids pidfd_open().

@@ -7,6 +7,7 @@
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/clock.h"
 #include "common/system/proc.h"
+#include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
 #include "tools/job/outcome.h"
 #include "tools/process/program.h"
@@ -132,6 +133,24 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	return ret;
 }
 
+/* Whoever waits for that learns it from the journal. */
+static void tell_saved(const struct taking *t)
+{
+	const struct journal_event event = {.kind = JOURNAL_SAVED,
+					    .pid = t->job->own_pid,
+					    .id = t->job->status.id,
+					    .name = *t->job->status.name ? t->job->status.name
+									 : NULL,
+					    .text = t->path};
+	int dir = job_open_directory(t->job);
+
+	if (dir < 0)
+		return;
+	signal(SIGXFSZ, SIG_IGN); /* the event is lost then, and not the snapshot */
+	journal_append(dir, t->job->directory->owner, &event);
+	close(dir);
+}
+
 /* Kill the job, which is safe in the snapshot of the directory @dir. */
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
@@ -203,6 +222,8 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	/* CRIU may have failed after it stopped the processes. */
 	if (t->stop && ret)
 		tree_signal(&tree, SIGCONT);
+	if (!ret)
+		tell_saved(t);
 	if (t->stop && !ret)
 		end_job(t, dir, &tree);
 	if (!ret)
