@@ -196,8 +196,8 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
 
-$(DAEMON): $(call c_objects,tools/daemon/*.c tools/job/reach.c tools/job/rest.c tools/job/steps.c) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) -ldl -pthread -o $@
+$(DAEMON): $(call c_objects,tools/daemon/*.c $(addprefix tools/job/,reach.c rest.c steps.c directories.c journals.c)) $(COMMON)
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)) -ldl -pthread -o $@
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@

@@ -755,6 +755,8 @@ def test_kinds_of_events():
         page = file.read().partition("| `event` | ")[2].partition("\n")[0]
     explained = set(re.findall(r"\b[a-z]+\b", cudaw("events", "--help").out))
     equal(sorted(kinds - set(re.findall(r"`(\w+)`", page))), [], "the kinds that docs/json.md has not")
+    with open(os.path.join(TESTS, "..", "tools", "daemon", "events.h"), encoding="utf-8") as file:
+        equal(sorted(kinds | {"drained"}), sorted(re.findall(r'X\("(\w+)"\)', file.read())), "the kinds that hooks can name")
     equal(sorted(kinds - explained), [], "the kinds that the help has not")
 
 

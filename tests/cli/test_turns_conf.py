@@ -133,7 +133,7 @@ def test_sighup_reads_the_file_again():
     contains(events("rejected")[0], f"{path}:3: expected [turns], [user NAME], ")
     equal(Member(daemon).wait("welcome"), "welcome 2000")
     daemon.process.terminate()
-    contains(daemon.wait_end()[1], f"{path}:3: expected [turns], [user NAME], [group @NAME] or [gpu UUID], "
+    contains(daemon.wait_end()[1], f"{path}:3: expected [turns], [user NAME], [group @NAME], [gpu UUID] or [hooks], "
                                    "found '[shaer]'; the settings stay as they are")
 
 

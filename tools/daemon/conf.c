@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/conf.h"
 #include "common/conf_file.h"
+#include "common/protocol/journal.h"
 #include "common/settings.h"
 #include "common/size.h"
+#include "tools/daemon/events.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -23,16 +25,16 @@ static const enum conf_unit conf_units[CONF_KEYS] = {CONF_MAP(CONF_UNIT)};
 
 #define SHOWN 60 /* bytes of what was found, in messages */
 
-enum section { NO_SECTION, TURNS, LIMIT, GPU };
+enum section { NO_SECTION, TURNS, LIMIT, GPU, HOOKS };
 
 struct parse {
 	struct conf *conf;
 	const char *next; /* what is still to be read of the text */
 	int line;         /* that is read */
 	enum section section;
-	bool in_turns;      /* [turns] was there */
-	unsigned long seen; /* keys of the section: bits, in the order of their table */
-	int error_line;     /* 0: no error */
+	bool in_turns, in_hooks; /* [turns], [hooks] was there */
+	unsigned long seen;      /* keys of the section: bits, in the order of their table */
+	int error_line;          /* 0: no error */
 	char *why;
 };
 
@@ -43,6 +45,20 @@ enum conf_key conf_find(const char *name)
 	while (key < CONF_KEYS && strcmp(conf_names[key], name) != 0)
 		key++;
 	return key;
+}
+
+#define EVENT_WORD(word)       word,
+#define JOURNAL_WORD(id, word) word,
+static const char *const event_kinds[] = {EVENTS_MAP(EVENT_WORD) JOURNAL_MAP(JOURNAL_WORD)};
+#define EVENT_KINDS (int)(sizeof(event_kinds) / sizeof(event_kinds[0]))
+_Static_assert(EVENT_KINDS <= CONF_EVENTS, "each kind has a program");
+
+int conf_event(const char *kind)
+{
+	for (int i = 0; i < EVENT_KINDS; i++)
+		if (!strcmp(event_kinds[i], kind))
+			return i;
+	return -1;
 }
 
 static bool take_seconds(const char *text, double *ms)
@@ -133,14 +149,25 @@ static bool fail(struct parse *p, const char *fmt, ...)
 
 /* ---- sections */
 
-static bool begin_turns(struct parse *p, const char *name)
+/* A section that is there once, and has no name. */
+static bool begin_only(struct parse *p, const char *word, const char *name, bool *seen)
 {
 	if (*name)
-		return fail(p, "expected [turns], found '[turns %s]'", name);
-	if (p->in_turns)
-		return fail(p, "[turns] is there twice");
-	p->in_turns = true;
+		return fail(p, "expected [%s], found '[%s %s]'", word, word, name);
+	if (*seen)
+		return fail(p, "[%s] is there twice", word);
+	*seen = true;
 	return true;
+}
+
+static bool begin_turns(struct parse *p, const char *name)
+{
+	return begin_only(p, "turns", name, &p->in_turns);
+}
+
+static bool begin_hooks(struct parse *p, const char *name)
+{
+	return begin_only(p, "hooks", name, &p->in_hooks);
 }
 
 static bool find_user(const char *name, unsigned long *id)
@@ -209,10 +236,8 @@ static const struct {
 	enum section section;
 	bool (*begin)(struct parse *p, const char *name);
 } sections[] = {
-	{"turns", TURNS, begin_turns},
-	{"user", LIMIT, begin_user},
-	{"group", LIMIT, begin_group},
-	{"gpu", GPU, begin_gpu},
+	{"turns", TURNS, begin_turns}, {"user", LIMIT, begin_user},   {"group", LIMIT, begin_group},
+	{"gpu", GPU, begin_gpu},       {"hooks", HOOKS, begin_hooks},
 };
 
 static bool is_comment(const char *text)
@@ -245,8 +270,10 @@ static bool begin_section(struct parse *p, const char *line)
 		p->seen = 0;
 		return sections[i].begin(p, name);
 	}
-	return fail(p, "expected [turns], [user NAME], [group @NAME] or [gpu UUID], found '%.*s'",
-		    SHOWN, line);
+	return fail(
+		p,
+		"expected [turns], [user NAME], [group @NAME], [gpu UUID] or [hooks], found '%.*s'",
+		SHOWN, line);
 }
 
 /* ---- keys */
@@ -291,6 +318,30 @@ static bool take_turns(struct conf *conf, const char *value)
 	return !strcmp(value, "yes") || !strcmp(value, "no");
 }
 
+static bool take_hook_user(struct conf *conf, const char *value)
+{
+	unsigned long id;
+
+	conf->hooks.user = find_user(value, &id) && getpwuid(id);
+	conf->hooks.uid = id;
+	return conf->hooks.user;
+}
+
+static bool take_hook_limit(struct conf *conf, const char *value)
+{
+	return take_seconds(value, &conf->hooks.limit_ms);
+}
+
+static bool take_program(struct conf *conf, int event, const char *path)
+{
+	conf->hooks.any = true;
+	return *path == '/' &&
+	       snprintf(conf->hooks.programs[event], CONF_PROGRAM, "%s", path) < CONF_PROGRAM;
+}
+
+#define HOOK          "on_"
+#define HOOK_EXPECTED "an absolute path, without arguments"
+
 /* Beside those of CONF_MAP, which are of [turns]. */
 static const struct {
 	enum section section;
@@ -302,6 +353,8 @@ static const struct {
 	{LIMIT, "weight", take_weight, "a whole number from 1 to 100"},
 	{LIMIT, "classes", take_classes, "batch, interactive or both"},
 	{GPU, "turns", take_turns, "yes or no"},
+	{HOOKS, "user", take_hook_user, "a user of this machine"},
+	{HOOKS, "timeout", take_hook_limit, "a number of seconds from 0.001 to 1000000"},
 };
 
 #define KEYS (int)(sizeof(keys) / sizeof(keys[0]))
@@ -318,6 +371,9 @@ static bool fail_key(struct parse *p, const char *name)
 			len += snprintf(expected + len, sizeof(expected) - len, "%s%s",
 					len ? ", " : "", known);
 	}
+	if (p->section == HOOKS)
+		snprintf(expected + len, sizeof(expected) - len,
+			 ", or " HOOK " and a kind of events ('cudaw events --help')");
 	return fail(p, "expected %s, found '%.*s'", len ? expected : "a section", SHOWN, name);
 }
 
@@ -340,6 +396,7 @@ static int take_key(void *arg, const char *section, const char *name, const char
 {
 	struct parse *p = arg;
 	enum conf_key key = p->section == TURNS ? conf_find(name) : CONF_KEYS;
+	int event = -1;
 
 	(void)section;
 	if (key < CONF_KEYS)
@@ -350,7 +407,12 @@ static int take_key(void *arg, const char *section, const char *name, const char
 			return mark_seen(p, CONF_KEYS + i, name) &&
 			       (keys[i].take(p->conf, value) ||
 				fail_value(p, name, keys[i].expected, value));
-	return fail_key(p, name);
+	if (p->section == HOOKS && !strncmp(name, HOOK, strlen(HOOK)))
+		event = conf_event(name + strlen(HOOK));
+	if (event < 0)
+		return fail_key(p, name);
+	return mark_seen(p, CONF_KEYS + KEYS + event, name) &&
+	       (take_program(p->conf, event, value) || fail_value(p, name, HOOK_EXPECTED, value));
 }
 
 /* ---- lines */
@@ -386,7 +448,7 @@ int conf_parse(const char *text, struct conf *conf, char *why)
 	struct parse p = {.conf = conf, .next = text, .why = why};
 	int line;
 
-	*conf = (struct conf){.nlimits = 0};
+	*conf = (struct conf){.hooks.limit_ms = CONF_HOOK_MS};
 	if (!strncmp(text, "\xef\xbb\xbf", 3))
 		p.next += 3;
 	line = ini_parse_stream(next_line, &p, take_key, &p);

@@ -14,6 +14,10 @@
  *	[group @NAME]		the same for the users of a group, or of a GID
  *	[gpu UUID]
  *	turns = yes|no		no: nobody takes turns there
+ *	[hooks]			programs that are run for events (hooks.h)
+ *	user = NAME		as whom
+ *	timeout = SECONDS	one that takes longer is killed
+ *	on_EVENT = PATH		the program for this kind of event
  *
  * What is not expected is an error: unknown sections and keys, values out of bounds, a section or a
  * key that is there twice, users that the machine does not know.
@@ -51,6 +55,7 @@ enum conf_unit {
 #define CONF_COUNT_MAX 256         /* as many connections as there can be */
 #define CONF_LIMITS    256         /* [user] and [group] sections, together */
 #define CONF_WHY       512
+#define CONF_HOOK_MS   10000 /* the preset of a hook's time */
 
 extern const char *const conf_names[CONF_KEYS];
 extern const double conf_presets[CONF_KEYS];
@@ -73,6 +78,19 @@ struct conf_gpu {
 	bool turns;
 };
 
+/* The kinds of events: EVENTS_MAP's, and those of JOURNAL_MAP that differ from them. */
+#define CONF_EVENTS  32
+#define CONF_PROGRAM 256 /* a path, with its NUL */
+
+struct conf_hooks {
+	bool any;  /* a program is given */
+	bool user; /* and as whom it runs */
+	uid_t uid; /* of the user */
+	double limit_ms;
+	/* By the kind of the event, as conf_event() counts them; empty: none. */
+	char programs[CONF_EVENTS][CONF_PROGRAM];
+};
+
 struct conf {
 	struct conf_values values;
 	bool joins; /* jobs join the machine's daemon; they read it themselves */
@@ -80,6 +98,7 @@ struct conf {
 	int nlimits;
 	struct conf_gpu gpus[TURNS_GPUS];
 	int ngpus;
+	struct conf_hooks hooks;
 };
 
 /* The key @name; CONF_KEYS: there is none. */
@@ -90,6 +109,9 @@ bool conf_take(struct conf_values *values, enum conf_key key, const char *text);
 
 /* What a value of @key is, for "expected ...". */
 const char *conf_expected(enum conf_key key);
+
+/* The number of a kind of events; a negative one: there is none of this name. */
+int conf_event(const char *kind);
 
 /*
  * Parse @text into @conf. Returns 0, or the line of the first error; @why, of CONF_WHY bytes, then

@@ -7,6 +7,29 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Their kinds. */
+#define EVENTS_MAP(X) \
+	X("joined")   \
+	X("left")     \
+	X("gives")    \
+	X("gave")     \
+	X("runs")     \
+	X("failed")   \
+	X("grows")    \
+	X("refused")  \
+	X("asked")    \
+	X("ends")     \
+	X("silent")   \
+	X("released") \
+	X("kept")     \
+	X("unfit")    \
+	X("dropped")  \
+	X("limited")  \
+	X("set")      \
+	X("rejected") \
+	X("drained")  \
+	X("undrained")
+
 #define EVENTS_KEPT 1024
 #define EVENT_TEXT  160
 

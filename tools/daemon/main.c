@@ -14,6 +14,7 @@
 #include "tools/daemon/commands.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
+#include "tools/daemon/hooks.h"
 #include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
 #include "tools/daemon/socket.h"
@@ -94,7 +95,7 @@ static void take_line(struct connection *connection, char *text)
 
 static void wait_for_connections(double patience_ms)
 {
-	static struct pollfd fds[CONNECTIONS_POLL + 1];
+	static struct pollfd fds[CONNECTIONS_POLL + 2];
 	struct timespec limit = {0};
 	int count = connections_poll(fds);
 	sigset_t none;
@@ -104,8 +105,9 @@ static void wait_for_connections(double patience_ms)
 		limit.tv_nsec = (long)((patience_ms - (double)limit.tv_sec * 1e3) * 1e6);
 	}
 	fds[count] = (struct pollfd){.fd = sampler_fd(), .events = POLLIN};
+	fds[count + 1] = (struct pollfd){.fd = hooks_fd(), .events = POLLIN};
 	sigemptyset(&none);
-	if (ppoll(fds, count + 1, patience_ms < 0 ? NULL : &limit, &none) >= 0)
+	if (ppoll(fds, count + 2, patience_ms < 0 ? NULL : &limit, &none) >= 0)
 		connections_handle(fds, count, clock_ms());
 }
 
@@ -128,12 +130,14 @@ static void serve(bool users_own)
 			read_rules_again();
 		members_decide(now);
 		commands_follow();
+		hooks_look();
 		if (needed)
 			needed_ms = now;
 		if (users_own && now - needed_ms >= linger)
 			return;
 		needed = connections_next(NULL);
 		patience = clock_shorter(members_patience(now), connections_patience(now));
+		patience = clock_shorter(patience, hooks_patience(now));
 		if (users_own && !needed)
 			patience = clock_shorter(patience, needed_ms + linger - now);
 		wait_for_connections(patience);

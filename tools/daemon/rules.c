@@ -2,6 +2,7 @@
 #include "tools/daemon/rules.h"
 #include "common/conf_file.h"
 #include "tools/daemon/events.h"
+#include "tools/daemon/hooks.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
 
@@ -46,9 +47,13 @@ static int read_file(char *why)
 	static struct conf fresh;
 	int err = conf_read(path, must_exist, &fresh, why);
 
-	if (!err)
-		conf = fresh;
-	return err;
+	if (!err && !hooks_check(&fresh.hooks, why))
+		err = -EINVAL;
+	if (err)
+		return err;
+	conf = fresh;
+	hooks_set(&conf.hooks);
+	return 0;
 }
 
 int rules_init(const struct conf_values *with, const char *file, bool node)

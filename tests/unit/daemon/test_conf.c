@@ -85,7 +85,7 @@ static const struct {
 } wrong[] = {
 	{"quantum = 3", 1, "expected a section, found 'quantum'"},
 	{"[shaer]", 1,
-	 "expected [turns], [user NAME], [group @NAME] or [gpu UUID], found '[shaer]'"},
+	 "expected [turns], [user NAME], [group @NAME], [gpu UUID] or [hooks], found '[shaer]'"},
 	{"[turns] quantum = 3", 1,
 	 "expected a section alone in its line, found '[turns] quantum = 3'"},
 	{"[turns", 1, "expected a section alone in its line, found '[turns'"},
@@ -125,7 +125,44 @@ static const struct {
 	{"[gpu 0]", 1, "expected the UUID of a GPU, found '0'"},
 	{"[gpu " UUID "]\nturns = maybe", 2, "turns: expected yes or no, found 'maybe'"},
 	{"[gpu " UUID "]\n[gpu " UUID "]", 2, "a section of '" UUID "' is there already"},
+	{"[hooks x]", 1, "expected [hooks], found '[hooks x]'"},
+	{"[hooks]\n[hooks]", 2, "[hooks] is there twice"},
+	{"[hooks]\non_party = /bin/true", 2,
+	 "expected user, timeout, or on_ and a kind of events ('cudaw events --help'), found "
+	 "'on_party'"},
+	{"[hooks]\non_freed = bin/true", 2,
+	 "on_freed: expected an absolute path, without arguments, found 'bin/true'"},
+	{"[hooks]\non_freed = /a\non_freed = /b", 3, "'on_freed' is there twice"},
+	{"[hooks]\nuser = no-such-user", 2,
+	 "user: expected a user of this machine, found 'no-such-user'"},
+	{"[hooks]\nuser = 123456789", 2,
+	 "user: expected a user of this machine, found '123456789'"},
+	{"[hooks]\ntimeout = 0", 2,
+	 "timeout: expected a number of seconds from 0.001 to 1000000, found '0'"},
+	{"[turns]\non_freed = /bin/true", 2,
+	 "expected quantum, residence, idle, rest, silence, context-after, linger, margin, "
+	 "jobs-per-user, join, found 'on_freed'"},
 };
+
+START_TEST(test_hooks)
+{
+	const struct conf_hooks *h = &conf.hooks;
+
+	ck_assert_int_eq(conf_parse("[hooks]\nuser = root\n", &conf, why), 0);
+	ck_assert_int_eq(h->any, false);
+	ck_assert_double_eq(h->limit_ms, 10000);
+	ck_assert_int_eq(conf_parse("[hooks]\non_freed = /a b\nuser = 0\ntimeout = 2.5\non_left=/c",
+				    &conf, why),
+			 0);
+	ck_assert_int_eq(h->any && h->user, true);
+	ck_assert_uint_eq(h->uid, 0);
+	ck_assert_double_eq(h->limit_ms, 2500);
+	ck_assert_str_eq(h->programs[conf_event("freed")], "/a b");
+	ck_assert_str_eq(h->programs[conf_event("left")], "/c");
+	ck_assert_str_eq(h->programs[conf_event("saved")], "");
+	ck_assert_int_lt(conf_event("party"), 0);
+}
+END_TEST
 
 START_TEST(test_what_is_wrong)
 {
@@ -233,6 +270,7 @@ int main(void)
 	tcase_add_test(tc, test_what_is_not_there_is_not_given);
 	tcase_add_test(tc, test_what_follows_the_hand_overs);
 	tcase_add_test(tc, test_users_and_gpus);
+	tcase_add_test(tc, test_hooks);
 	tcase_add_loop_test(tc, test_what_is_wrong, 0, COUNT(wrong));
 	tcase_add_test(tc, test_long_lines);
 	tcase_add_test(tc, test_bounds);

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/daemon/hooks.h"
+#include "common/clock.h"
+#include "tools/daemon/events.h"
+#include "tools/daemon/hooks_child.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOG_PREFIX "cudawd: "
+#include "common/log.h"
+
+#define AGAIN_MS 1000 /* between two children */
+
+static struct conf_hooks hooks;
+static int channel = -1;
+static double again_ms;   /* clock_ms(): no child is started before */
+static uint64_t told;     /* the number of the last event */
+static unsigned int lost; /* events that the child did not take */
+
+bool hooks_check(const struct conf_hooks *h, char *why)
+{
+	if (!h->any)
+		return true;
+	if (!h->user && geteuid() == 0)
+		snprintf(why, CONF_WHY, "[hooks]: expected user = NAME, as whom programs run");
+	else if (h->user && geteuid() != 0 && h->uid != geteuid())
+		snprintf(
+			why, CONF_WHY,
+			"[hooks]: user: expected the daemon's own (%u), as it is not root, found %u",
+			geteuid(), h->uid);
+	else
+		return true;
+	return false;
+}
+
+void hooks_set(const struct conf_hooks *h)
+{
+	hooks = *h;
+	again_ms = 0;
+	if (channel >= 0)
+		close(channel);
+	channel = -1;
+}
+
+static void start(void)
+{
+	int fds[2];
+	pid_t pid;
+
+	again_ms = clock_ms() + AGAIN_MS;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds)) {
+		pr_err("hooks: %s", strerror(errno));
+		return;
+	}
+	pid = fork();
+	if (pid == 0)
+		hooks_child_main(fds[1], &hooks);
+	close(fds[1]);
+	channel = pid < 0 ? -1 : fds[0];
+	if (pid >= 0)
+		return;
+	pr_err("hooks: %s", strerror(errno));
+	close(fds[0]);
+}
+
+static bool has_ended(void)
+{
+	char byte;
+	ssize_t len = recv(channel, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+
+	return !len || (len < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static bool is_wanted(const struct event *event)
+{
+	int kind = conf_event(event->kind);
+
+	return kind >= 0 && *hooks.programs[kind];
+}
+
+static void tell(const struct event *event)
+{
+	struct hook_event e = {.unix_ms = event->unix_ms, .pid = event->pid, .uid = event->uid};
+
+	snprintf(e.kind, sizeof(e.kind), "%s", event->kind);
+	snprintf(e.id, sizeof(e.id), "%s", strcmp(event->id, "-") ? event->id : "");
+	snprintf(e.name, sizeof(e.name), "%s", event->name);
+	snprintf(e.text, sizeof(e.text), "%s", event->text);
+	if (channel >= 0 && send(channel, &e, sizeof(e), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+		return;
+	if (!lost++)
+		pr_err("hooks: events are lost, as their process does not take them");
+}
+
+void hooks_look(void)
+{
+	const struct event *event;
+
+	if (channel >= 0 && has_ended()) {
+		pr_err("hooks: their process has ended; another one is started");
+		close(channel);
+		channel = -1;
+	}
+	if (hooks.any && channel < 0 && clock_ms() >= again_ms)
+		start();
+	while ((event = events_next(told))) {
+		told = event->number;
+		if (hooks.any && is_wanted(event))
+			tell(event);
+	}
+}
+
+int hooks_fd(void)
+{
+	return channel;
+}
+
+double hooks_patience(double now)
+{
+	if (!hooks.any || channel >= 0)
+		return -1;
+	return again_ms > now ? again_ms - now : 0;
+}
