@@ -107,7 +107,7 @@ all: $(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(COMMAN
 # ---- what the build needs -------------------------------------------------------------------
 
 PACKAGES := gcc libc6-dev python3 pkg-config check libjansson-dev uthash-dev binutils util-linux \
-	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev libinih-dev
+	    liblz4-dev libzstd-dev libxxhash-dev liburing-dev libelf-dev zlib1g-dev libinih-dev libmicrohttpd-dev
 
 ## deps: install the Debian or Ubuntu packages that the build needs, and CUDA's headers, if they are missing
 # First all that is missing is looked for; then it is installed.

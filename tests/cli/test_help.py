@@ -8,8 +8,8 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "wait", "doctor", "kernels", "snapshot", "restore",
-            "inspect", "verify", "version"]
+COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "wait", "metrics", "doctor",
+            "kernels", "snapshot", "restore", "inspect", "verify", "version"]
 
 
 def test_help_names_every_command():

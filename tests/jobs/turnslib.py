@@ -48,9 +48,10 @@ def rows(name):
 
 
 def events(kind, name=None):
-    """What was said of this kind, of the jobs of this name or of all."""
+    """What cudawd said of this kind, of the jobs of this name or of all."""
     found = [json.loads(line) for line in cudaw_ok("events", "--json").splitlines()]
-    return [event for event in found if event["event"] == kind and name in (None, event["name"])]
+    return [event for event in found
+            if event["event"] == kind and event["number"] is not None and name in (None, event["name"])]
 
 
 def states(name):

@@ -354,3 +354,16 @@ void jobs_describe(struct job **jobs, size_t n)
 			job->status = (struct job_status){0};
 	}
 }
+
+int jobs_describe_all(struct job_list *list)
+{
+	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
+
+	if (!jobs)
+		return -ENOMEM;
+	for (size_t i = 0; i < list->n; i++)
+		jobs[i] = &list->jobs[i];
+	jobs_describe(jobs, list->n);
+	free(jobs);
+	return 0;
+}

@@ -218,6 +218,9 @@ void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf
 /* Send "status" to @jobs; described is set in those that gave a valid answer. */
 void jobs_describe(struct job **jobs, size_t n);
 
+/* The same for all that are found by sockets. Returns 0 or -ENOMEM. */
+int jobs_describe_all(struct job_list *list);
+
 /* Take one line of a status, or of the figures after a pause or resume. 0 or a negative errno. */
 int job_take_field(struct job *job, const struct line *line);
 

@@ -67,20 +67,6 @@ struct waiting {
 	bool blind; /* a job's end or its journal cannot be watched */
 };
 
-/* Ask all jobs for their status. Returns 0 or -ENOMEM. */
-static int describe(struct job_list *list)
-{
-	struct job **jobs = calloc(list->n + 1, sizeof(*jobs));
-
-	if (!jobs)
-		return -ENOMEM;
-	for (size_t i = 0; i < list->n; i++)
-		jobs[i] = &list->jobs[i];
-	jobs_describe(jobs, list->n);
-	free(jobs);
-	return 0;
-}
-
 static bool is_same_process(const struct job *a, const struct job *b)
 {
 	if (a->seen && b->seen)
@@ -197,7 +183,7 @@ static int look(struct waiting *w)
 
 	if (code)
 		return code;
-	if (describe(&list)) {
+	if (jobs_describe_all(&list)) {
 		jobs_free(&list);
 		return EXIT_FAILED;
 	}
@@ -354,7 +340,7 @@ static int run(struct waiting *w, int n, char **jobs)
 	if (!code)
 		code = targets.code;
 	/* A PID names a process; that its job has others, only their ids say. */
-	if (!code && (describe(&targets.list) || take_targets(w, &targets.list)))
+	if (!code && (jobs_describe_all(&targets.list) || take_targets(w, &targets.list)))
 		code = EXIT_FAILED;
 	if (!code && !w->n)
 		code = EXIT_NO_JOB;

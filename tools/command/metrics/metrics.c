@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cudaw metrics: for Prometheus, as a file or over HTTP. */
+#include "tools/command/tools.h"
+
+#include "tools/command/metrics/metrics_serve.h"
+#include "tools/command/metrics/metrics_text.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char help_metrics[] =
+	"Usage: cudaw metrics [--output FILE | --listen [ADDR:]PORT]\n"
+	"\n"
+	"Print what is known of your jobs, or of all users' for root, and of turns, for Prometheus.\n"
+	"docs/metrics.md lists the metrics.\n"
+	"\n"
+	"  -o, --output FILE  write them to FILE, which is replaced in one step, as for the textfile\n"
+	"                     collector of node_exporter\n"
+	"      --listen [ADDR:]PORT\n"
+	"                     serve them at /metrics over HTTP, until interrupted. ADDR is 127.0.0.1\n"
+	"                     if it is not given; an IPv6 address is in brackets: [::1]:9810. The\n"
+	"                     part that talks to the network is an unprivileged process: of root's,\n"
+	"                     the user nobody. Needs libmicrohttpd\n"
+	"  -h, --help         this text\n"
+	"\n"
+	"Exit codes: 0 done; 1 failed; 2 wrong usage; 6 libmicrohttpd is missing.\n";
+
+/* Whoever collects it may be another user. */
+#define FILE_MODE 0644
+
+static int fail(const char *path, const char *part)
+{
+	complain("metrics: %s: %s", path, strerror(errno));
+	if (part)
+		unlink(part);
+	return EXIT_FAILED;
+}
+
+/* The new file gets its name when it is whole. The name of a part has another end than what is collected. */
+static int write_file(const char *path, const char *text, size_t size)
+{
+	char part[PATH_MAX];
+	FILE *file;
+	int fd;
+
+	if (snprintf(part, sizeof(part), "%s.XXXXXX", path) >= (int)sizeof(part)) {
+		errno = ENAMETOOLONG;
+		return fail(path, NULL);
+	}
+	fd = mkstemp(part);
+	file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!file)
+		return fail(path, fd < 0 ? NULL : part);
+	if (fchmod(fd, FILE_MODE) || fwrite(text, 1, size, file) != size || fflush(file)) {
+		fclose(file);
+		return fail(path, part);
+	}
+	if (fclose(file) || rename(part, path))
+		return fail(path, part);
+	return EXIT_DONE;
+}
+
+static int print(const char *path)
+{
+	char *text = NULL;
+	size_t size;
+	int code = metrics_text_make(&text, &size);
+
+	if (code)
+		return code;
+	if (path)
+		code = write_file(path, text, size);
+	else if (fwrite(text, 1, size, stdout) != size || fflush(stdout))
+		code = EXIT_FAILED;
+	free(text);
+	return code;
+}
+
+int cmd_metrics(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"output", required_argument, NULL, 'o'},
+		{"listen", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	const char *path = NULL, *address = NULL;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'o':
+			path = optarg;
+			break;
+		case 'l':
+			address = optarg;
+			break;
+		case 'h':
+			fputs(help_metrics, stdout);
+			return EXIT_DONE;
+		default:
+			return usage_error("metrics");
+		}
+	}
+	if (optind < argc) {
+		complain("metrics takes no argument: '%s'", argv[optind]);
+		return usage_error("metrics");
+	}
+	if (path && address) {
+		complain("--output and --listen exclude each other");
+		return usage_error("metrics");
+	}
+	return address ? metrics_serve(address) : print(path);
+}
