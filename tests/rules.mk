@@ -54,7 +54,7 @@ $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ -pthread -o $@
 
 GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-go openjdk-17-jdk-headless \
-		  openmpi-bin
+		  openmpi-bin python3-yaml
 
 ## deps-guests: install what some guests of "make check" are made of; those whose program is missing are skipped
 deps-guests:

@@ -8,7 +8,7 @@ import subprocess
 from clilib import BUILD, CUDAW, LIMIT_S, cudaw, equal, contains, main
 
 TREE = os.path.join(os.path.dirname(__file__), "..", "..")
-COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "wait", "metrics", "doctor",
+COMMANDS = ["run", "ps", "top", "pause", "resume", "turns", "yield", "events", "wait", "metrics", "cdi", "doctor",
             "kernels", "snapshot", "restore", "inspect", "verify", "version"]
 
 

@@ -34,6 +34,7 @@ static const struct command {
 	 "list what happened to jobs lately, and at whose request"},
 	{"wait", cmd_wait, help_wait, "wait until jobs are paused, off the GPU, or saved"},
 	{"metrics", cmd_metrics, help_metrics, "print what Prometheus collects of jobs"},
+	{"cdi", cmd_cdi, help_cdi, "print what a container engine has to know"},
 	{"doctor", cmd_doctor, help_doctor, "check what works on this machine, and why not"},
 	{"snapshot", cmd_snapshot, help_snapshot, "write a job to a directory"},
 	{"restore", cmd_restore, help_restore, "start a job again from a directory"},
@@ -62,7 +63,7 @@ static const char intro[] =
 static const char outro[] =
 	"\n"
 	"'cudaw COMMAND --help' says more; so does 'man cudaw'. docs/json.md describes the output\n"
-	"of '--json', which all commands except 'run', 'top' and 'metrics' take.\n"
+	"of '--json', which all commands except 'run', 'top', 'metrics' and 'cdi' take.\n"
 	"\n"
 	"Exit codes:\n"
 	"  0  done\n"

@@ -5,8 +5,14 @@
 #include "tools/command/tools.h"
 #include "tools/job/jobs.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define DIGITS 12
 #define TEXT   4096
@@ -72,4 +78,39 @@ int output_json(json_t *root)
 	error = json_dumpf(root, stdout, FLAGS);
 	putchar('\n');
 	return error ? EXIT_FAILED : EXIT_DONE;
+}
+
+/* Whoever collects it may be another user. */
+#define FILE_MODE 0644
+
+static int fail(const char *path, const char *part)
+{
+	complain("%s: %s", path, strerror(errno));
+	if (part)
+		unlink(part);
+	return EXIT_FAILED;
+}
+
+/* The new file gets its name when it is whole. The name of a part has another end than what is collected. */
+int output_file(const char *path, const char *text, size_t size)
+{
+	char part[PATH_MAX];
+	FILE *file;
+	int fd;
+
+	if (snprintf(part, sizeof(part), "%s.XXXXXX", path) >= (int)sizeof(part)) {
+		errno = ENAMETOOLONG;
+		return fail(path, NULL);
+	}
+	fd = mkstemp(part);
+	file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!file)
+		return fail(path, fd < 0 ? NULL : part);
+	if (fchmod(fd, FILE_MODE) || fwrite(text, 1, size, file) != size || fflush(file)) {
+		fclose(file);
+		return fail(path, part);
+	}
+	if (fclose(file) || rename(part, path))
+		return fail(path, part);
+	return EXIT_DONE;
 }

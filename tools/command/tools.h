@@ -9,6 +9,7 @@
  *	ps.c, top.c	list jobs, once and again and again (listed.c: all of them, ps_table.c: the table)
  *	control.c	pause, resume and trim (paused_by_driver.c: without cudaw in the process)
  *	doctor.c	what works on this machine
+ *	cdi.c		for container engines
  *	metrics.c	for Prometheus (metrics_text.c: the text, metrics_serve.c: over HTTP)
  *	wait.c, events.c	until jobs are paused or saved; what happened to them
  *	kernels.c	the kernels in files
@@ -62,6 +63,7 @@ int cmd_yield(int argc, char **argv);
 int cmd_events(int argc, char **argv);
 int cmd_wait(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
+int cmd_cdi(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 extern const char help_run[];
@@ -81,6 +83,7 @@ extern const char help_yield[];
 extern const char help_events[];
 extern const char help_wait[];
 extern const char help_metrics[];
+extern const char help_cdi[];
 extern const char help_version[];
 
 #endif

@@ -4,15 +4,11 @@
 
 #include "tools/command/metrics/metrics_serve.h"
 #include "tools/command/metrics/metrics_text.h"
+#include "tools/command/output.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 const char help_metrics[] =
 	"Usage: cudaw metrics [--output FILE | --listen [ADDR:]PORT]\n"
@@ -31,41 +27,6 @@ const char help_metrics[] =
 	"\n"
 	"Exit codes: 0 done; 1 failed; 2 wrong usage; 6 libmicrohttpd is missing.\n";
 
-/* Whoever collects it may be another user. */
-#define FILE_MODE 0644
-
-static int fail(const char *path, const char *part)
-{
-	complain("metrics: %s: %s", path, strerror(errno));
-	if (part)
-		unlink(part);
-	return EXIT_FAILED;
-}
-
-/* The new file gets its name when it is whole. The name of a part has another end than what is collected. */
-static int write_file(const char *path, const char *text, size_t size)
-{
-	char part[PATH_MAX];
-	FILE *file;
-	int fd;
-
-	if (snprintf(part, sizeof(part), "%s.XXXXXX", path) >= (int)sizeof(part)) {
-		errno = ENAMETOOLONG;
-		return fail(path, NULL);
-	}
-	fd = mkstemp(part);
-	file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!file)
-		return fail(path, fd < 0 ? NULL : part);
-	if (fchmod(fd, FILE_MODE) || fwrite(text, 1, size, file) != size || fflush(file)) {
-		fclose(file);
-		return fail(path, part);
-	}
-	if (fclose(file) || rename(part, path))
-		return fail(path, part);
-	return EXIT_DONE;
-}
-
 static int print(const char *path)
 {
 	char *text = NULL;
@@ -75,7 +36,7 @@ static int print(const char *path)
 	if (code)
 		return code;
 	if (path)
-		code = write_file(path, text, size);
+		code = output_file(path, text, size);
 	else if (fwrite(text, 1, size, stdout) != size || fflush(stdout))
 		code = EXIT_FAILED;
 	free(text);
