@@ -204,8 +204,7 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 
 # ---- tests and benches ----------------------------------------------------------------------
 
-include wrapper/face/nvml.mk
-include tests/rules.mk
+include wrapper/face/nvml.mk tests/rules.mk packages/rules.mk
 
 ## docs: write the table of settings (common/settings.h) into docs/settings.md and the man page
 docs: $(SETTINGS_PAGE)
@@ -217,7 +216,7 @@ docs: $(SETTINGS_PAGE)
 # ---- installing -----------------------------------------------------------------------------
 
 INSTALLED = $(DESTDIR)$(PREFIX)
-PAGES    := $(wildcard docs/*.md docs/*.svg)
+PAGES    := $(wildcard docs/*.md docs/*.svg) CHANGELOG.md LICENSE README.md
 INNER    := $(wildcard docs/internals/*.md)
 
 # The shell would split the one, and LD_PRELOAD the other.
@@ -243,7 +242,7 @@ install: all
 uninstall:
 	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd share/man/man1/cudaw.1 share/man/man8/cudawd.8)
 	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES))
-	rm -f $(patsubst docs/%,$(INSTALLED)/share/doc/cudaw/%,$(PAGES) $(INNER))
+	rm -f $(addprefix $(INSTALLED)/share/doc/cudaw/,$(notdir $(PAGES)) $(patsubst docs/%,%,$(INNER)))
 	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals
 	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
 	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
@@ -254,6 +253,6 @@ clean:
 
 ## help: print this list
 help:
-	@sed -n 's/^## //p' Makefile tests/rules.mk | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
+	@sed -n 's/^## //p' Makefile tests/rules.mk packages/rules.mk | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')
