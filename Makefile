@@ -97,7 +97,7 @@ COMMAND_LIBS := -ljansson $(ELF_LIBS) -llz4 -lzstd -luring
 INI_LIBS     := -linih
 endif
 
-.PHONY: all deps docs install uninstall clean help always
+.PHONY: all deps docs clean help always
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -204,7 +204,7 @@ $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 
 # ---- tests and benches ----------------------------------------------------------------------
 
-include wrapper/face/nvml.mk tests/rules.mk packages/rules.mk
+include wrapper/face/nvml.mk tests/rules.mk packages/install.mk packages/rules.mk
 
 ## docs: write the table of settings (common/settings.h) into docs/settings.md and the man page
 docs: $(SETTINGS_PAGE)
@@ -213,39 +213,7 @@ docs: $(SETTINGS_PAGE)
 	$(Q)cp $(O)/settings.md docs/settings.md
 	$(Q)cp $(O)/cudaw.1 tools/cudaw.1
 
-# ---- installing -----------------------------------------------------------------------------
-
-INSTALLED = $(DESTDIR)$(PREFIX)
-PAGES    := $(wildcard docs/*.md docs/*.svg) CHANGELOG.md LICENSE README.md
-INNER    := $(wildcard docs/internals/*.md)
-
-# The shell would split the one, and LD_PRELOAD the other.
-ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
-ifneq ($(words x$(INSTALLED)x)$(filter-out /%,$(PREFIX))$(findstring :,$(PREFIX)),1)
-$(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, and an absolute PREFIX without a colon)
-endif
-endif
-
-## install: install the command, the daemon, the faces (in a versioned directory) and the man pages. PREFIX= DESTDIR=
-install: all
-	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION) $(INSTALLED)/share/man/man1 $(INSTALLED)/share/man/man8
-	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
-	install -m 755 $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES) $(INSTALLED)/lib/cudaw-$(VERSION)/
-	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
-	install -m 644 tools/cudaw.1 $(INSTALLED)/share/man/man1/cudaw.1
-	install -m 644 tools/cudawd.8 $(INSTALLED)/share/man/man8/cudawd.8
-	install -d $(INSTALLED)/share/doc/cudaw/internals
-	install -m 644 $(PAGES) $(INSTALLED)/share/doc/cudaw/
-	install -m 644 $(INNER) $(INSTALLED)/share/doc/cudaw/internals/
-
-## uninstall: remove what install put there. PREFIX= DESTDIR=
-uninstall:
-	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd share/man/man1/cudaw.1 share/man/man8/cudawd.8)
-	rm -f $(patsubst $(LIBDIR)/%,$(INSTALLED)/lib/cudaw-$(VERSION)/%,$(DRIVER_FACE) $(FACE_LINK) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES))
-	rm -f $(addprefix $(INSTALLED)/share/doc/cudaw/,$(notdir $(PAGES)) $(patsubst docs/%,%,$(INNER)))
-	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals
-	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
-	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
+# ---- the rest -------------------------------------------------------------------------------
 
 ## clean: remove everything that was built
 clean:
@@ -253,6 +221,6 @@ clean:
 
 ## help: print this list
 help:
-	@sed -n 's/^## //p' Makefile tests/rules.mk packages/rules.mk | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
+	@sed -n 's/^## //p' Makefile tests/rules.mk packages/*.mk | awk -F': ' '{printf "  %-18s%s\n", $$1, substr($$0, length($$1) + 3)}'
 
 -include $(shell test -d $(OBJ) && find $(OBJ) -name '*.d')

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# What installs; included by the Makefile. Packages are made of what this installs.
+
+.PHONY: install uninstall completions
+
+INSTALLED = $(DESTDIR)$(PREFIX)
+
+# The shell would split the one, and LD_PRELOAD the other.
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+ifneq ($(words x$(INSTALLED)x)$(filter-out /%,$(PREFIX))$(findstring :,$(PREFIX)),1)
+$(error PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)': expected paths without spaces, and an absolute PREFIX without a colon)
+endif
+endif
+
+# How bash, zsh and fish complete words, from the help texts. RUN=PROGRAM runs programs of another architecture.
+COMPLETIONS := $(addprefix $(O)/completions/,cudaw.bash _cudaw cudaw.fish cudawd.fish)
+completions: $(COMPLETIONS)
+$(COMPLETIONS) &: packages/completions.py $(wildcard packages/completions.*) $(COMMAND) $(DAEMON)
+	$(call say,GEN,$(O)/completions)
+	@mkdir -p $(O)/completions
+	$(Q)$(PYTHON) packages/completions.py --output $(O)/completions '$(RUN) $(COMMAND)' '$(RUN) $(DAEMON)'
+
+# What is copied, as SOURCE:PLACE below PREFIX.
+COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cudawd.8 \
+	  $(O)/completions/cudaw.bash:share/bash-completion/completions/cudaw \
+	  $(O)/completions/cudaw.bash:share/bash-completion/completions/cudawd \
+	  $(O)/completions/_cudaw:share/zsh/site-functions/_cudaw \
+	  $(O)/completions/cudaw.fish:share/fish/vendor_completions.d/cudaw.fish \
+	  $(O)/completions/cudawd.fish:share/fish/vendor_completions.d/cudawd.fish \
+	  $(foreach page,$(wildcard docs/*.md docs/*.svg docs/internals/*.md),$(page):share/doc/cudaw/$(page:docs/%=%)) \
+	  $(foreach page,CHANGELOG.md LICENSE README.md,$(page):share/doc/cudaw/$(notdir $(page)))
+LIBRARIES := $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES)
+place_of = $(foreach pair,$(1),$(word 2,$(subst :, ,$(pair))))
+
+## install: install the command, the daemon, the faces (in a versioned directory), pages. PREFIX= DESTDIR=
+install: all $(COMPLETIONS)
+	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION)
+	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
+	install -m 755 $(LIBRARIES) $(INSTALLED)/lib/cudaw-$(VERSION)/
+	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
+	@for pair in $(COPIED); do \
+		install -D -m 644 "$${pair%%:*}" "$(INSTALLED)/$${pair#*:}" || exit; done
+
+## uninstall: remove what install put there. PREFIX= DESTDIR=
+uninstall:
+	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd $(call place_of,$(COPIED)))
+	rm -f $(addprefix $(INSTALLED)/lib/cudaw-$(VERSION)/,$(notdir $(LIBRARIES) $(FACE_LINK)))
+	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals
+	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
+	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
