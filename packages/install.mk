@@ -20,6 +20,10 @@ $(COMPLETIONS) &: packages/completions.py $(wildcard packages/completions.*) $(C
 	@mkdir -p $(O)/completions
 	$(Q)$(PYTHON) packages/completions.py --output $(O)/completions '$(RUN) $(COMMAND)' '$(RUN) $(DAEMON)'
 
+# Users' units lie where systemd looks for them with each PREFIX that it knows: /usr, /usr/local and ~/.local.
+UNITS := $(foreach unit,cudawd.service cudawd.socket,packages/systemd/system/$(unit):lib/systemd/system/$(unit) \
+	 packages/systemd/user/$(unit):share/systemd/user/$(unit))
+
 # What is copied, as SOURCE:PLACE below PREFIX.
 COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cudawd.8 \
 	  $(O)/completions/cudaw.bash:share/bash-completion/completions/cudaw \
@@ -28,11 +32,12 @@ COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cud
 	  $(O)/completions/cudaw.fish:share/fish/vendor_completions.d/cudaw.fish \
 	  $(O)/completions/cudawd.fish:share/fish/vendor_completions.d/cudawd.fish \
 	  $(foreach page,$(wildcard docs/*.md docs/*.svg docs/internals/*.md),$(page):share/doc/cudaw/$(page:docs/%=%)) \
-	  $(foreach page,CHANGELOG.md LICENSE README.md,$(page):share/doc/cudaw/$(notdir $(page)))
+	  $(foreach page,CHANGELOG.md LICENSE README.md packages/cudaw.conf,$(page):share/doc/cudaw/$(notdir $(page))) \
+	  $(UNITS)
 LIBRARIES := $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES)
 place_of = $(foreach pair,$(1),$(word 2,$(subst :, ,$(pair))))
 
-## install: install the command, the daemon, the faces (in a versioned directory), pages. PREFIX= DESTDIR=
+## install: install the command, the daemon, the faces (in a versioned directory), pages, units. PREFIX= DESTDIR=
 install: all $(COMPLETIONS)
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/cudaw-$(VERSION)
 	install -m 755 $(COMMAND) $(DAEMON) $(INSTALLED)/bin/
@@ -40,6 +45,7 @@ install: all $(COMPLETIONS)
 	cp -P $(FACE_LINK) $(INSTALLED)/lib/cudaw-$(VERSION)/
 	@for pair in $(COPIED); do \
 		install -D -m 644 "$${pair%%:*}" "$(INSTALLED)/$${pair#*:}" || exit; done
+	sed -i 's,@PREFIX@,$(PREFIX),' $(addprefix $(INSTALLED)/,$(call place_of,$(UNITS)))
 
 ## uninstall: remove what install put there. PREFIX= DESTDIR=
 uninstall:

@@ -12,7 +12,7 @@ import threading
 import traceback
 
 from clilib import Directory
-from harness import BUILD, Skip, ends_with_us, scratch, until
+from harness import BUILD, Skip, ends_with_us, equal, scratch, until
 
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 UUID = "GPU-63756461-772d-7369-6d75-6c6174656400"
@@ -103,6 +103,28 @@ def node_daemon(*options):
         yield Daemon(directory, "--socket", path, *options)
     finally:
         del os.environ["CUDAW_TURNS"]
+
+
+@contextlib.contextmanager
+def daemon_of_systemd(path, *command, mode=0o600):
+    """The PID of a cudawd that gets its socket, at @path, as systemd passes it. @command: what starts it."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    os.chmod(path, mode)
+    listener.listen(8)
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(listener.fileno(), 3)
+        os.set_inheritable(3, True)     # also if it was 3
+        os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+        command = [*command, CUDAWD, "--linger", "0.1"]
+        os.execvp(command[0], command)
+    listener.close()
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        equal(os.waitpid(pid, 0)[1], 0)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal
 from harness import PATIENCE, TESTS, check, sleeping_as, until
 from json_docs import check_documented
 from proclib import descriptors
-from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, say_memory
+from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, daemon_of_systemd, \
+    say_memory
 
 LINGER_S = 1
 QUICK = ("--quantum", "0.2", "--residence", "0.05")
@@ -642,29 +643,12 @@ def test_it_ends_by_a_signal():
 
 
 def test_a_socket_from_systemd():
-    directory = Directory()
-    path = os.path.join(directory.path, "node.sock")
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(8)
-
-    def pass_socket():
-        os.dup2(listener.fileno(), 3)
-        os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
-        os.execv(CUDAWD, [CUDAWD, "--linger", "0.1"])
-
-    pid = os.fork()
-    if pid == 0:
-        pass_socket()
-    listener.close()
-    try:
+    path = os.path.join(Directory().path, "node.sock")
+    with daemon_of_systemd(path) as pid:
         time.sleep(0.5)     # it does not end by itself
         with connect(path) as connection:
             connection.sendall(b"list\n")
             contains(connection.recv(100).decode(), f"daemon {pid} ")
-    finally:
-        os.kill(pid, signal.SIGTERM)
-        equal(os.waitpid(pid, 0)[1], 0)
 
 
 def test_share():

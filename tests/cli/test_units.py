@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What packages bring for cudawd: systemd's units and the example of cudaw.conf (packages/)."""
+import configparser
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+from clilib import Directory, LIMIT_S, Skip, contains, cudaw, equal, main, scratch
+from harness import until
+from memberlib import CUDAWD, Member, connect, connected_by_another, daemon_of_systemd, nvml_environment, say_memory
+
+TREE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+UNITS = f"{TREE}/packages/systemd"
+
+
+def read(path):
+    with open(os.path.join(TREE, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def unit(name):
+    parsed = configparser.RawConfigParser(strict=True)
+    parsed.optionxform = str
+    parsed.read_string(read(f"{UNITS}/{name}"))
+    return parsed
+
+
+def test_sockets_are_where_jobs_look():
+    header = read("common/protocol/daemon.h")
+    name, directory = (re.search(rf'#define {key} +"(.*)"', header)[1] for key in ("DAEMON_NAME", "DAEMON_NODE_DIR"))
+    system, user = unit("system/cudawd.socket")["Socket"], unit("user/cudawd.socket")["Socket"]
+    equal(dict(system), {"ListenStream": directory + name, "SocketMode": "0666", "DirectoryMode": "0755"})
+    contains(read("common/protocol/rundir.h"), "or /tmp/cudaw-UID	mode 0700, owned by the user")
+    equal(dict(user), {"ListenStream": f"/tmp/cudaw-%U/{name}", "SocketMode": "0600", "DirectoryMode": "0700"})
+
+
+def test_systemd_takes_the_units():
+    if not shutil.which("systemd-analyze"):
+        raise Skip("no systemd-analyze here")
+    for kind in ("system", "user"):
+        here = scratch()
+        for path in glob.glob(f"{UNITS}/{kind}/*"):
+            with open(f"{here}/{os.path.basename(path)}", "w", encoding="utf-8") as file:
+                file.write(read(path).replace("ExecStart=@PREFIX@/bin/cudawd", f"ExecStart={CUDAWD}"))
+        done = subprocess.run(["systemd-analyze", f"--{kind}", "--man=no", "verify", *glob.glob(f"{here}/*")],
+                              text=True, capture_output=True, check=False, timeout=LIMIT_S,
+                              env={**os.environ, "XDG_RUNTIME_DIR": here})
+        equal((done.returncode, done.stderr), (0, ""), kind)
+
+
+def test_the_machines_daemon_works_without_rights():
+    """As its unit says, which leaves root no capability."""
+    if os.geteuid():
+        raise Skip("needs root")
+    service = unit("system/cudawd.service")["Service"]
+    equal([service[key] for key in ("CapabilityBoundingSet", "NoNewPrivileges", "UMask")], ["", "yes", "0077"])
+    directory = Directory(0o755)
+    path, memory = f"{directory.path}/cudawd.sock", f"{directory.path}/memory"
+    say_memory(memory, 0)
+    os.environ.update(nvml_environment(memory), CUDAW_TURNS=path)
+    confined = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs",
+                "sh", "-c", 'umask 0077; exec "$@"', "sh")
+    try:
+        with daemon_of_systemd(path, *confined, mode=0o666) as pid, connected_by_another(path) as (connection, other):
+            member = Member(None, name="train", connection=connection)
+            member.wait("welcome")
+            contains(until(lambda: read(f"/proc/{pid}/status"), 1, "it runs"), "CapEff:\t0000000000000000\n")
+            found = json.loads(cudaw("turns", "--json").out)
+            equal((found["pid"], [(row["pid"], row["name"]) for row in found["members"]]), (pid, [(other, "train")]))
+            member.grow(1 << 20)
+            member.wait("try")      # NVML knows the GPU
+            os.kill(pid, signal.SIGHUP)
+            contains(answers(path).decode(), f"daemon {pid} ")
+    finally:
+        del os.environ["CUDAW_TURNS"], os.environ["LD_LIBRARY_PATH"], os.environ["TEST_NVML_FILE"]
+
+
+def answers(path):
+    try:
+        with connect(path) as asks:
+            asks.sendall(b"list\n")
+            return asks.recv(100)
+    except OSError:
+        return b""
+
+
+def taken(text):
+    """What cudawd says of such a file."""
+    directory = Directory()
+    with open(f"{directory.path}/conf", "w", encoding="utf-8") as file:
+        file.write(text)
+    daemon = subprocess.Popen([CUDAWD, "--conf", f"{directory.path}/conf"], stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: answers(f"{directory.path}/cudawd.sock") or daemon.poll() is not None, 5, "it serves, or ends")
+    finally:
+        daemon.terminate()
+        error = daemon.communicate(timeout=LIMIT_S)[1]
+    return daemon.returncode, error
+
+
+def test_the_example_of_cudaw_conf():
+    example = read("packages/cudaw.conf")
+    used = re.sub(r"^#(?=\[|[a-z-]+ = )", "", example, flags=re.M).replace("user anna", "user root")
+    used = used.replace("@students", "@daemon")
+    keys = set(re.findall(r'^\s*X\(\w+, "([a-z-]+)"', read("tools/daemon/conf.h"), re.M))
+    assert len(keys) > 5, keys
+    equal(keys - set(re.findall(r"^([a-z-]+) = ", used, re.M)), set(), "the keys that it lacks")
+    equal((taken(example), taken(used)), ((0, ""), (0, "")))
+    contains(taken(used.replace("quantum = 30", "quantum = soon"))[1], "quantum")
+    equal([line for line in example.splitlines() if line and not line.startswith("#")], [])
+
+
+if __name__ == "__main__":
+    main()
