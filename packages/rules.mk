@@ -26,6 +26,12 @@ define installed_to_pack
 	$(Q)chmod -R u=rwX,go=rX $(1)/root
 endef
 
+.PHONY: static-root shared-root
+static-root:
+	$(call installed_to_pack,$(STATIC_BUILD),RELOCATABLE=1)
+shared-root:
+	$(call installed_to_pack,$(SHARED_BUILD))
+
 # The flags above are words for a shell.
 ifneq ($(filter dist deb rpm,$(MAKECMDGOALS)),)
 ifneq ($(words x$(CURDIR)x),1)
@@ -37,8 +43,7 @@ DIST_NAME := cudaw-$(VERSION)-linux-$(shell $(CC) -dumpmachine | cut -d- -f1)
 DIST      := $(PACKAGES_DIR)/$(DIST_NAME).tar.gz
 
 ## dist: make a tarball of cudaw that runs from any directory, and needs no library except libc, in build/packages
-dist:
-	$(call installed_to_pack,$(STATIC_BUILD),RELOCATABLE=1)
+dist: static-root
 	$(Q)tar --create --directory $(STATIC_BUILD)/root --transform 's,^usr,$(DIST_NAME),' --sort=name --format=gnu \
 		--mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner usr | gzip -n9 > $(DIST)
 	@echo $(DIST)
@@ -56,8 +61,7 @@ deps-packages:
 	$(Q)$(MAKE) --no-print-directory O=$(PACKAGES_DIR) PACKAGES='debhelper dpkg-dev rpm' deps
 
 ## deb: make packages for Debian and Ubuntu, in build/packages. PACKAGER="NAME <ADDRESS>"
-deb:
-	$(call installed_to_pack,$(SHARED_BUILD))
+deb: shared-root
 	$(Q)rm -rf $(DEB_DIR) $(PACKAGES_DIR)/*.deb
 	$(Q)mkdir -p $(DEB_DIR)
 	$(Q)cp -r packages/debian $(DEB_DIR)/debian
@@ -72,8 +76,7 @@ deb:
 	@ls $(PACKAGES_DIR)/*.deb
 
 ## rpm: make RPM packages, in build/packages; they need no library except libc. PACKAGER="NAME <ADDRESS>"
-rpm:
-	$(call installed_to_pack,$(STATIC_BUILD),RELOCATABLE=1)
+rpm: static-root
 	$(Q)rm -rf $(RPM_DIR) $(PACKAGES_DIR)/*.rpm
 	$(Q)mkdir -p $(RPM_DIR)
 	$(Q)$(filled_in) -e '/@IN_USE@/{r packages/in-use.sh' -e 'd}' packages/rpm/cudaw.spec.in | $(filled_in) \

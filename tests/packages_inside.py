@@ -40,7 +40,8 @@ def run(*command, may_fail=False):
 def until(condition, what):
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        check(time.monotonic() < end, f"not within {PATIENCE_S} s: {what}")
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
         time.sleep(0.05)
     say(what)
 
@@ -61,18 +62,23 @@ def libraries(pid):
 
 class Started:
     def __init__(self, name, *command):
-        self.process = subprocess.Popen(["cudaw", "run", "--name", name, "--", *command], text=True, bufsize=1,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.name, self.output = name, open(f"/tmp/{name}", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(["cudaw", "run", "--name", name, "--", *command], text=True,
+                                        stdin=subprocess.PIPE, stdout=self.output)
+
+    def said(self):
+        self.output.seek(0)
+        return self.output.read()
 
     def wait_step(self):
-        """A step that it makes from now on."""
-        line = self.process.stdout.readline()
-        check(line.startswith("step "), f"a job says: {line.strip()}")
+        """One that it begins from now on."""
+        done = self.said().count("step ")
+        until(lambda: self.said().count("step ") > done + 1, f"the job {self.name} makes steps")
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
-        output = self.process.communicate(timeout=PATIENCE_S)[0]
-        check(self.process.returncode == 0 and "every word right" in output, "a job ends with the right result")
+        check(self.process.wait(PATIENCE_S) == 0 and "every word right" in self.said(),
+              f"the job {self.name} ends with the right result")
 
 
 def upgrade(old, new):
@@ -92,6 +98,7 @@ def upgrade(old, new):
     run("cudaw", "resume", "old")
     job.wait_step()
     late.process.stdin.write("go\n")
+    late.process.stdin.flush()
     late.wait_step()
     for name, found in rows().items():
         check(libraries(found["pid"]) == {old}, f"the job {name} has the libraries of {old}")
@@ -104,20 +111,19 @@ def upgrade(old, new):
 def remove(old, new, jobs):
     apt("autoremove")
     check(os.path.exists(f"/usr/lib/cudaw-{old}/libcuda.so.1"), "apt autoremove leaves the old libraries")
+    done = apt("remove", f"cudaw-libs-{old}", may_fail=True)
+    check(done.returncode and "jobs that run have these libraries: processes " in done.stdout + done.stderr,
+          "the old libraries are not removed while jobs have them")
+    apt("remove", "cudaw")
     for version in (old, new):
-        done = apt("remove", f"cudaw-libs-{version}", may_fail=True)
-        check(done.returncode and "jobs that run have these libraries: processes " in done.stderr,
-              f"the libraries of {version} are not removed while jobs have them")
-        check(os.path.exists(f"/usr/lib/cudaw-{version}/libcuda.so.1"), "they are there")
+        check(os.path.exists(f"/usr/lib/cudaw-{version}/libcuda.so.1"), f"the libraries of {version} are there")
     for job in jobs:
         job.wait_step()
         job.end()
-    apt("install", "-f")
     apt("remove", f"cudaw-libs-{old}")
     check(not os.path.exists(f"/usr/lib/cudaw-{old}"), "the old libraries are removed when no job has them")
-    run("cudaw", "version")
     apt("purge", "cudaw", f"cudaw-libs-{new}")
-    left = [path for path in glob.glob("/usr/**/*cudaw*", recursive=True) + glob.glob("/etc/**/*cudaw*", recursive=True)]
+    left = [path for top in ("/usr", "/etc", "/lib") for path in glob.glob(f"{top}/**/*cudaw*", recursive=True)]
     check(not left, f"a purge leaves nothing: {left}")
 
 
