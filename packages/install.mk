@@ -32,7 +32,7 @@ COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cud
 	  $(O)/completions/cudaw.fish:share/fish/vendor_completions.d/cudaw.fish \
 	  $(O)/completions/cudawd.fish:share/fish/vendor_completions.d/cudawd.fish \
 	  $(foreach page,$(wildcard docs/*.md docs/*.svg docs/internals/*.md),$(page):share/doc/cudaw/$(page:docs/%=%)) \
-	  $(foreach page,CHANGELOG.md LICENSE README.md packages/cudaw.conf,$(page):share/doc/cudaw/$(notdir $(page))) \
+	  $(foreach page,CHANGELOG.md LICENSE README.md SECURITY.md packages/cudaw.conf,$(page):share/doc/cudaw/$(notdir $(page))) \
 	  $(UNITS)
 LIBRARIES := $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES)
 place_of = $(foreach pair,$(1),$(word 2,$(subst :, ,$(pair))))

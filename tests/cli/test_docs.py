@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-The pages in docs/, README and CONTRIBUTING: links lead to something, and the files that they name are there. Of
+The pages in docs/, README, CONTRIBUTING and SECURITY: links lead to something, and the files that they name are there. Of
 docs/architecture.md and docs/internals/, which are for people who change cudaw, the directories as well.
 """
 import glob
@@ -28,7 +28,7 @@ def is_map(page):
 
 def pages():
     """{name: text}"""
-    names = ["README.md", "CONTRIBUTING.md"] + glob.glob("docs/**/*.md", root_dir=REPOSITORY, recursive=True)
+    names = ["README.md", "CONTRIBUTING.md", "SECURITY.md"] + glob.glob("docs/**/*.md", root_dir=REPOSITORY, recursive=True)
     texts = {}
     for name in names:
         with open(os.path.join(REPOSITORY, name), encoding="utf-8") as file:
