@@ -303,7 +303,12 @@
  *			it does, or is not to
  */
 
-#define PROTOCOL_VERSION 1
+/*
+ * The versions grow when a line, key or word goes away or changes its meaning; new ones come without that, as both
+ * sides skip what they do not know. The requests pause, resume and trim mean the same in all versions: they are
+ * sent to a process that was named by its PID, whatever its version (docs/install.md).
+ */
+#define PROTOCOL_VERSION 1    /* between a job and the command */
 #define PROTOCOL_TURNS   1    /* between a job and the daemon */
 #define PROTOCOL_LINE    4096 /* the longest line, newline included */
 #define PROTOCOL_MESSAGE 512  /* the longest message of an "end", its NUL included */

@@ -28,6 +28,16 @@ def only(jobs):
     return jobs[0]
 
 
+def test_a_job_of_another_protocol():
+    job = FakeJob(Directory(), protocol=2)
+    row, = json.loads(cudaw("ps", "--json").out)
+    equal((row["pid"], row["error"]), (job.pid, "it uses another version of the protocol than this command"))
+    result = cudaw("pause", "abc123")
+    equal((result.code, job.requests), (3, []), "by its ID, which is not known")
+    contains(result.err, "(1 do not answer; try a PID)")
+    equal((cudaw("pause", str(job.pid)).code, job.requests), (0, ["pause"]))
+
+
 def test_no_directory_is_no_jobs():
     missing = "cudaw: CUDAW_RUNTIME_DIR=/no/such: there is no such directory, and so there are no jobs\n"
     for path, message in [("/no/such", missing), (Directory().path, "")]:

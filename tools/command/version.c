@@ -2,6 +2,8 @@
 /* cudaw version, also as --version and -V. */
 #include "tools/command/tools.h"
 
+#include "checkpoint/snapshot/format.h"
+#include "common/protocol/protocol.h"
 #include "common/version.h"
 #include "tools/command/output.h"
 
@@ -33,7 +35,8 @@ int cmd_version(int argc, char **argv)
 		printf("cudaw %s\n", cudaw_version);
 		return EXIT_DONE;
 	}
-	object = json_pack("{s:s}", "version", cudaw_version);
+	object = json_pack("{s:s, s:i, s:i, s:i}", "version", cudaw_version, "protocol",
+			   PROTOCOL_VERSION, "turns", PROTOCOL_TURNS, "snapshot", SNAPSHOT_VERSION);
 	code = output_json(object);
 	json_decref(object);
 	return code;
