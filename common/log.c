@@ -65,7 +65,12 @@ static bool takes_a_line(int fd)
 	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
 
 	/* poll() and write() are cancellation points. */
+#ifdef SYS_poll
 	return syscall(SYS_poll, &pfd, 1, 0) == 1 && pfd.revents & POLLOUT;
+#else
+	return syscall(SYS_ppoll, &pfd, 1, &(struct timespec){0}, NULL, 0) == 1 &&
+	       pfd.revents & POLLOUT;
+#endif
 }
 
 /* A line of @label and what follows. */

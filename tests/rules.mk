@@ -25,7 +25,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-glibc \
+.PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-aarch64 check-glibc \
 	check-layers check-words check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
 	bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
 	sanitize-thread check-unstable
@@ -317,6 +317,11 @@ check-real:
 # SUITES="bookworm trixie noble" ONLY="NAME..." DEBIAN_MIRROR= UBUNTU_MIRROR= UBUNTU_KEYRING= FRESH_DIR=/var/tmp
 check-fresh:
 	$(Q)RESULTS='$(RESULTS)' tests/check-fresh $(SUITES)
+
+## check-aarch64: build for AArch64, and run the demonstration and unit tests under qemu-user (tests/check-aarch64)
+# QEMU=qemu-aarch64 ROOT= DEBIAN_MIRROR=
+check-aarch64:
+	$(Q)tests/check-aarch64
 
 ## check-layers: check that each directory includes and links only what docs/architecture.md lets it
 check-layers: all

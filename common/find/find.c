@@ -5,6 +5,7 @@
 #include "common/find/find_cache.h"
 #include "common/find/find_file.h"
 #include "common/find/find_loaded.h"
+#include "common/find/machine.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +23,7 @@
  * The distributions' directories, WSL's, those of NVIDIA's containers, and forward compatibility.
  */
 static const char *const driver_directories[] = {
-	"/usr/lib/x86_64-linux-gnu",
+	"/usr/lib/" MACHINE_TRIPLET,
 	"/usr/lib64",
 	"/usr/lib",
 	"/usr/lib/wsl/lib",
@@ -33,8 +34,8 @@ static const char *const driver_directories[] = {
 /* Patterns, since several toolkits may be installed side by side. */
 static const char *const runtime_directories[] = {
 	"/usr/local/cuda*/lib64",
-	"/usr/local/cuda*/targets/x86_64-linux/lib",
-	"/usr/lib/x86_64-linux-gnu",
+	"/usr/local/cuda*/targets/" MACHINE_CUDA "/lib",
+	"/usr/lib/" MACHINE_TRIPLET,
 	"/usr/lib64",
 	"/usr/lib",
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/find/find_cache.h"
+#include "common/find/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,6 @@ _Static_assert(sizeof(struct cache_entry) == 24, "as in the file");
 #define CACHE_OLD_MAGIC  "ld.so-1.7.0"
 #define CACHE_OLD_HEADER 16
 #define CACHE_OLD_ENTRY  12
-#define CACHE_X86_64     0x303 /* FLAG_X8664_LIB64 | FLAG_ELF_LIBC6 */
 
 /* The string at @offset of @data, or NULL if it does not end inside. */
 static const char *cache_string(const char *data, size_t size, uint32_t offset)
@@ -83,7 +83,7 @@ int find_cache_lookup(const void *data, size_t size, const char *soname,
 		return -EBADMSG;
 	for (uint32_t i = 0; i < header.count; i++) {
 		memcpy(&entry, bytes + sizeof(header) + i * sizeof(entry), sizeof(entry));
-		if (entry.flags != CACHE_X86_64)
+		if (entry.flags != MACHINE_CACHE)
 			continue;
 		key = cache_string(bytes, size, entry.key);
 		path = cache_string(bytes, size, entry.value);

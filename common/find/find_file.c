@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/find/find_file.h"
+#include "common/find/machine.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -110,7 +111,7 @@ static bool read_segments(int fd, Elf64_Phdr segs[MAX_SEGMENTS], size_t *nseg)
 	if (!read_at(fd, 0, &header, sizeof(header)) ||
 	    memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
 	    header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
-	    header.e_machine != EM_X86_64 || header.e_type != ET_DYN ||
+	    header.e_machine != MACHINE_ELF || header.e_type != ET_DYN ||
 	    header.e_phentsize != sizeof(segs[0]) || header.e_phnum > MAX_SEGMENTS ||
 	    !read_at(fd, header.e_phoff, segs, header.e_phnum * sizeof(segs[0])))
 		return false;

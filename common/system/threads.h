@@ -18,8 +18,10 @@
  */
 static inline void threads_own_floats(void)
 {
-#ifdef __x86_64__
+#if defined(__x86_64__)
 	__builtin_ia32_ldmxcsr(0x1f80);
+#elif defined(__aarch64__)
+	__builtin_aarch64_set_fpcr(0);
 #endif
 }
 

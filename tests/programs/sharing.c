@@ -454,7 +454,7 @@ static void become_deaf(void)
 	while (syscall(SYS_dup, 0) >= 0)
 		;
 	for (int fd = 3; fd < 1024; fd++)
-		if (!is_own(fd) && syscall(SYS_dup2, 0, fd) < 0)
+		if (!is_own(fd) && syscall(SYS_dup3, 0, fd, 0) < 0)
 			syscall(SYS_close, fd);
 }
 

@@ -12,10 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef __x86_64__
-#error "the system calls of the auditor exist for x86-64 only"
-#endif
-
 static int error;
 
 int *__errno_location(void)
@@ -23,7 +19,8 @@ int *__errno_location(void)
 	return &error;
 }
 
-static long call(long number, long a, long b, long c, long d)
+#if defined(__x86_64__)
+static long system_call(long number, long a, long b, long c, long d)
 {
 	register long fourth __asm__("r10") = d;
 	long result;
@@ -32,6 +29,31 @@ static long call(long number, long a, long b, long c, long d)
 			 : "=a"(result)
 			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
 			 : "rcx", "r11", "memory");
+	return result;
+}
+#elif defined(__aarch64__)
+static long system_call(long number, long a, long b, long c, long d)
+{
+	register long which __asm__("x8") = number;
+	register long first __asm__("x0") = a;
+	register long second __asm__("x1") = b;
+	register long third __asm__("x2") = c;
+	register long fourth __asm__("x3") = d;
+
+	__asm__ volatile("svc #0"
+			 : "+r"(first)
+			 : "r"(which), "r"(second), "r"(third), "r"(fourth)
+			 : "memory");
+	return first;
+}
+#else
+#error "the system calls of the auditor exist for x86-64 and AArch64 only"
+#endif
+
+static long call(long number, long a, long b, long c, long d)
+{
+	long result = system_call(number, a, b, c, d);
+
 	if (result >= 0)
 		return result;
 	error = -result;

@@ -164,7 +164,7 @@ def read_rules(path, words):
 
 
 def read_prototypes(include):
-    cpp = [os.environ.get("CC", "cc"), "-E", "-P", "-x", "c", "-D__CUDA_API_VERSION_INTERNAL",
+    cpp = [*os.environ.get("CC", "cc").split(), "-E", "-P", "-x", "c", "-D__CUDA_API_VERSION_INTERNAL",
            f"-I{include}", f"{include}/cuda.h"]
     text = subprocess.run(cpp, check=True, capture_output=True, text=True).stdout
     prototypes = {}

@@ -17,7 +17,7 @@
  * compilers begin functions with, and of that, "sub imm32, %rsp" in all versions; it knows neither a
  * jump nor endbr64 (no program has indirect branch tracking on Linux, nor are the faces marked for it).
  * The first subtraction has 7 bytes, so that a thread is never in the middle of the 5 that a near jump
- * overwrites.
+ * overwrites. On AArch64 there are four instructions "nop" for that, 16 bytes.
  *
  * A slot starts out as the address of a stub that saves the argument registers, calls FACE_bind()
  * and jumps through the slot again. Nothing is therefore loaded before the program's first call,
@@ -30,7 +30,7 @@
  * function that is in the slot at that time.
  *
  * Slots have no lock, and only the jump reads them; a store of eight aligned bytes is seen whole or
- * not at all.
+ * not at all, and what was written before it is seen with it: on AArch64 the jump reads with acquire semantics.
  *
  * Every generated file also carries the ELF note "cudaw" by which find.c knows a face.
  */

@@ -5,6 +5,7 @@
  */
 #include "common/find/find.h"
 #include "common/find/find_file.h"
+#include "common/find/machine.h"
 #include "common/find/find_cache.h"
 
 #include "tests/check_suite.h"
@@ -78,7 +79,7 @@ static struct library make_library(const char *soname, const char *owner)
 {
 	struct library lib = {
 		.header = {.e_type = ET_DYN,
-			   .e_machine = EM_X86_64,
+			   .e_machine = MACHINE_ELF,
 			   .e_phoff = offsetof(struct library, segs),
 			   .e_phentsize = sizeof(Elf64_Phdr),
 			   .e_phnum = 3},
@@ -166,7 +167,6 @@ struct cache {
 #define KEY       (STRINGS + 8)
 #define PATH_A    (STRINGS + 16)
 #define PATH_B    (STRINGS + 24)
-#define X86_64    0x303
 
 static struct cache make_cache(void)
 {
@@ -174,10 +174,10 @@ static struct cache make_cache(void)
 		.magic = "glibc-ld.so.cache1.",
 		.count = 4,
 		.flags = 2,
-		.entries = {{X86_64, OTHER_KEY, PATH_B, 0, 0},
+		.entries = {{MACHINE_CACHE, OTHER_KEY, PATH_B, 0, 0},
 			    {0x803, KEY, PATH_B, 0, 0}, /* 32-bit */
-			    {X86_64, KEY, PATH_A, 0, 0},
-			    {X86_64, KEY, PATH_B, 0, 2}},
+			    {MACHINE_CACHE, KEY, PATH_A, 0, 0},
+			    {MACHINE_CACHE, KEY, PATH_B, 0, 2}},
 		.strings = "lib.so\0\0lib.so1\0/a/lib1\0/b/lib1",
 	};
 
