@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-OPTION = re.compile(r"^ +(?:(-\w), )?(--[a-z-]+)(?: ([A-Z][A-Z|=]*))?(?:  +(\S.*)|$)")
+OPTION = re.compile(r"^ +(?:(-\w), )?(--[a-z-]+)(?: (\[?[A-Z][A-Z|=:\]]*))?(?:  +(\S.*)|$)")
 FILES, DIRECTORIES, JOBS, PROGRAMS = "files", "directories", "jobs", "programs"
 KINDS = {"FILE": FILES, "PATH": FILES, "DIR": DIRECTORIES, "CMD": PROGRAMS, "ID": JOBS, "NAME": JOBS, "PID": JOBS}
 

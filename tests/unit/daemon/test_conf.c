@@ -140,8 +140,8 @@ static const struct {
 	{"[hooks]\ntimeout = 0", 2,
 	 "timeout: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\non_freed = /bin/true", 2,
-	 "expected quantum, residence, idle, rest, silence, context-after, linger, margin, "
-	 "jobs-per-user, join, found 'on_freed'"},
+	 "expected quantum, residence, idle, rest, silence, rescue, context-after, linger, "
+	 "margin, jobs-per-user, join, found 'on_freed'"},
 };
 
 START_TEST(test_hooks)
