@@ -334,6 +334,12 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 	return 0;
 }
 
+/* That the job is paused, whatever becomes of its snapshot. */
+static bool is_wanted_anyway(const struct control_state *s)
+{
+	return s->wishes[WISHER_USER] || s->wishes[WISHER_STOP];
+}
+
 /* The requester disconnected: nobody would add the process image. */
 static void call_snapshot_off(struct control_state *s, struct control_actions *actions)
 {
@@ -343,10 +349,12 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 		return;
 	if (s->activity == ACTIVITY_WRITING)
 		move(s, EV_CALL_OFF, actions);
-	else if (!s->wishes[WISHER_USER])
+	else if (!is_wanted_anyway(s))
 		wish_to_run(s, 0, actions);
 	else
 		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
+	if (s->snapshot == SNAPSHOT_NONE)
+		s->wishes[WISHER_SNAPSHOT] = false;
 }
 
 /* A resume, unless it is to run already. The user's pause ends only if there is memory soon. */
@@ -451,6 +459,9 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 /* The job is paused: record that somebody wants it so. */
 static void accept_paused(struct control_state *s)
 {
+	/* A stop that has called off a resume ends with a SIGCONT. */
+	if (s->wishes[WISHER_STOP])
+		return;
 	if (!is_unfinished(s))
 		s->wishes[WISHER_USER] = true;
 	else if (!control_wants_paused(s))
@@ -538,7 +549,7 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 		s->snapshot = s->plan_pause || s->plan_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
-		if (control_wants_paused(s) && !s->wishes[WISHER_USER])
+		if (control_wants_paused(s) && !is_wanted_anyway(s))
 			wish_to_run(s, 0, actions);
 		s->wishes[WISHER_SNAPSHOT] = false;
 	}
@@ -767,10 +778,12 @@ static void start(struct control_state *s, enum activity activity, struct contro
 static void close_snapshot(struct control_state *s, struct control_actions *actions)
 {
 	s->snapshot = SNAPSHOT_NONE;
-	if (s->wishes[WISHER_USER])
-		act(actions, ACT_LOCK);
-	else
+	if (!is_wanted_anyway(s)) {
 		wish_to_run(s, 0, actions);
+		return;
+	}
+	s->wishes[WISHER_SNAPSHOT] = false;
+	act(actions, ACT_LOCK);
 }
 
 void control_decide(struct control_state *s, bool untidy, bool kept,

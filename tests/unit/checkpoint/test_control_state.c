@@ -264,6 +264,50 @@ START_TEST(a_stop_that_a_resume_or_a_failure_ends)
 }
 END_TEST
 
+/* It is not the user's pause then: SIGCONT brings the memory back. */
+START_TEST(a_stop_while_the_memory_comes_back)
+{
+	const struct control_event called_off = {.kind = EV_ENDED,
+						 .code = END_BUSY,
+						 .written = END_OK,
+						 .reason = "",
+						 .paused = true};
+	struct control_state s = {.rest = STATE_RUNNING};
+	struct control_actions actions = {0};
+
+	take_signal(&s, EV_STOP);
+	pause_ends(&s, END_OK);
+	take_signal(&s, EV_GO_ON);
+	take_signal(&s, EV_STOP);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING_OFF);
+	control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
+	ck_assert(s.stopping);
+	take_signal(&s, EV_GO_ON);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+}
+END_TEST
+
+START_TEST(a_stop_outlives_a_snapshot)
+{
+	const struct control_event done = {.kind = EV_DONE, .matches = true};
+	struct control_state s = {.rest = STATE_PAUSED,
+				  .snapshot = SNAPSHOT_OPEN,
+				  .plan_pause = true,
+				  .wishes = {[WISHER_SNAPSHOT] = true}};
+	struct control_actions actions = {0};
+
+	take_signal(&s, EV_STOP);
+	control_take(&s, &done, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert(s.stopping && control_wants_paused(&s));
+	ck_assert_int_eq(s.snapshot, SNAPSHOT_NONE);
+	take_signal(&s, EV_GO_ON);
+	ck_assert(!control_wants_paused(&s));
+}
+END_TEST
+
 static const struct control_event timed_out = {
 	.kind = EV_ENDED, .code = END_TIMEOUT, .written = END_OK, .reason = "", .paused = true};
 
@@ -1038,6 +1082,8 @@ int main(void)
 	tcase_add_test(tcase, a_signal_leaves_the_lease);
 	tcase_add_test(tcase, a_stop_is_not_the_users_pause);
 	tcase_add_test(tcase, a_stop_that_a_resume_or_a_failure_ends);
+	tcase_add_test(tcase, a_stop_while_the_memory_comes_back);
+	tcase_add_test(tcase, a_stop_outlives_a_snapshot);
 	tcase_add_test(tcase, what_a_signal_asks_for_may_fail);
 	tcase_add_test(tcase, a_resume_outlives_the_patience_of_another);
 	tcase_add_test(tcase, a_resume_that_is_given_up_pauses_nobody_else);
