@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from clilib import Directory, contains, cudaw, ends_with_us, equal, main, scratch
 from harness import Skip, check, until
@@ -275,6 +276,7 @@ def test_of_all_users():
     until(lambda: hooks.child() is not None or watches_users(daemon.pid), 20, "it watches")
     there = f"/proc/{daemon.pid}/root/tmp/cudaw-{NOBODY}"
     os.mkdir(there, 0o700)
+    time.sleep(0.2)     # it is looked at, and is nobody's yet
     os.chown(there, NOBODY, -1)
     hooks.journal = os.path.join(there, "events")
     with open(hooks.journal, "w", encoding="ascii"):

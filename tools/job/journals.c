@@ -122,7 +122,8 @@ int journals_add_all(struct journals *journals, const char **why)
 
 	if (all && journals->inotify >= 0)
 		journals->users =
-			inotify_add_watch(journals->inotify, RUNDIR_TMP, IN_CREATE | IN_MOVED_TO);
+			inotify_add_watch(journals->inotify, RUNDIR_TMP,
+					  IN_CREATE | IN_MOVED_TO | IN_ATTRIB); /* its owner */
 	return err;
 }
 
