@@ -181,6 +181,16 @@ def files_in(top):
             for directory, _, files in os.walk(top) for file in files}
 
 
+INSTALLED = {
+    "bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1", "share/man/man8/cudawd.8",
+    *(f"lib/systemd/system/cudawd.{kind}" for kind in ("service", "socket")),
+    *(f"share/systemd/user/cudawd.{kind}" for kind in ("service", "socket")),
+    *(f"share/bash-completion/completions/{name}" for name in ("cudaw", "cudawd")),
+    *(f"share/fish/vendor_completions.d/{name}.fish" for name in ("cudaw", "cudawd")),
+    "share/zsh/site-functions/_cudaw",
+    *(f"share/doc/cudaw/{page}" for page in ("CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "cudaw.conf"))}
+
+
 def install_and_uninstall():
     with tempfile.TemporaryDirectory(dir=SCRATCH) as root:
         make("install", root)
@@ -188,9 +198,7 @@ def install_and_uninstall():
         command = os.path.join(prefix, "bin", "cudaw")
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in files_in(faces())}
         pages = {f"share/doc/cudaw/{page}" for page in files_in(os.path.join(REPOSITORY, "docs"))}
-        equal(files_in(prefix),
-              {"bin/cudaw", "bin/cudawd", "share/man/man1/cudaw.1", "share/man/man8/cudawd.8"} | libraries | pages,
-              "what is installed")
+        equal(files_in(prefix), INSTALLED | libraries | pages, "what is installed")
         equal(check_glibc(command, os.path.join(prefix, "bin", "cudawd"),
                           *(os.path.join(prefix, file) for file in libraries)), (0, ""),
               "what check-glibc says of it")
@@ -201,8 +209,9 @@ def install_and_uninstall():
         make("uninstall", root)
         left = [file for _, _, files in os.walk(root) for file in files]
         equal(left, [], "the files left behind")
-        for directory in "lib", "share/doc":
-            equal(os.listdir(os.path.join(prefix, directory)), [], "the directories left behind")
+        left = [name for directory, names, _ in os.walk(prefix) for name in names if name.startswith("cudaw")]
+        equal([name for name in left if name != "cudaw"], [], "the directories left behind")
+        check(not os.path.exists(os.path.join(prefix, "share", "doc", "cudaw")), "the pages' directory is left behind")
 
 
 main(*[without_a_driver(mode) for mode in ("run", "path")],

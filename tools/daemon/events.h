@@ -20,6 +20,7 @@
 	X("asked")    \
 	X("ends")     \
 	X("silent")   \
+	X("rescued")  \
 	X("released") \
 	X("kept")     \
 	X("unfit")    \
