@@ -5,7 +5,7 @@ declare -gA _cudaw_first _cudaw_options _cudaw_values
 
 _cudaw_jobs() {
 	"${COMP_WORDS[0]}" ps --columns id,name 2>/dev/null |
-		awk 'NF <= 2 && $1 ~ /^[0-9a-f]+$/ { print $1; if ($2 != "-") print $2 }'
+		awk 'NF <= 2 && $1 ~ /^[0-9a-f]+$/ { print $1; if ($2 != "-" && $2 ~ /^[A-Za-z0-9._-]+$/) print $2 }'
 }
 
 # The words of a kind that begin as the one under the cursor does.

@@ -5,7 +5,7 @@ _cudaw_jobs() {
 	local -a jobs
 	jobs=(${(f)"$(
 		cudaw ps --columns id,name 2>/dev/null |
-		awk 'NF <= 2 && $1 ~ /^[0-9a-f]+$/ { print $1; if ($2 != "-") print $2 }'
+		awk 'NF <= 2 && $1 ~ /^[0-9a-f]+$/ { print $1; if ($2 != "-" && $2 ~ /^[A-Za-z0-9._-]+$/) print $2 }'
 	)"})
 	compadd -a jobs
 }

@@ -112,6 +112,15 @@ def test_bash_offers_jobs():
     equal(in_bash(CUDAW, "snapshot", "--stop", "tr"), {"train"})
 
 
+def test_bash_runs_no_name():
+    """A name is whatever its user chose, and bash expands the words that it is offered."""
+    directory, made_by_name = Directory(), os.path.join(scratch(), "made")
+    FakeJob(directory, name=f"$(touch${{IFS}}{made_by_name})")
+    FakeJob(directory, id="abc124", name="train")
+    equal(in_bash(CUDAW, "pause", ""), {"abc123", "abc124", "train"})
+    assert not os.path.exists(made_by_name), "TAB has run a job's name"
+
+
 def test_zsh_offers_all_commands_and_options():
     equal(shell("zsh", ZSH, "_cudaw", "cudaw", ""), {f"{name}:{text}" for name, text in summaries().items()})
     for words in programs():
