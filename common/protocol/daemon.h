@@ -11,8 +11,8 @@
  * This module keeps no state and prints nothing.
  */
 #define DAEMON_NAME     "cudawd.sock"
-#define DAEMON_NODE_DIR "/run/cudaw/"
-#define DAEMON_NODE     DAEMON_NODE_DIR DAEMON_NAME
+#define DAEMON_NODE_DIR "/run/cudaw"
+#define DAEMON_NODE     DAEMON_NODE_DIR "/" DAEMON_NAME
 
 /*
  * Connect to the daemon that @which means, if it belongs to the caller's user or to root. Returns a

@@ -200,8 +200,7 @@ def test_cdi():
         turns = device["name"] == "turns"
         equal((env, hosts.get("/run/cudaw")), ({"CUDAW_TURNS": "node"} if turns else {},
                                                "/run/cudaw" if turns else None), device["name"])
-        equal({mount["containerPath"]: mount["options"][-1] for mount in edits["mounts"]},
-              {at: "rw" if at == "/run/cudaw" else "ro" for at in hosts}, "who may write")
+        equal({mount["options"][-1] for mount in edits["mounts"]}, {"ro"}, "who may write")
     contains(cudaw("cdi", command=installed_copy(scratch(), faces=False)).err, "No such file or directory")
     equal(cudaw("cdi", "x").code, 2, "an argument")
 

@@ -35,7 +35,7 @@ def test_sockets_are_where_jobs_look():
     header = read("common/protocol/daemon.h")
     name, directory = (re.search(rf'#define {key} +"(.*)"', header)[1] for key in ("DAEMON_NAME", "DAEMON_NODE_DIR"))
     system, user = unit("system/cudawd.socket")["Socket"], unit("user/cudawd.socket")["Socket"]
-    equal(dict(system), {"ListenStream": directory + name, "SocketMode": "0666", "DirectoryMode": "0755"})
+    equal(dict(system), {"ListenStream": f"{directory}/{name}", "SocketMode": "0666", "DirectoryMode": "0755"})
     contains(read("common/protocol/rundir.h"), "or /tmp/cudaw-UID	mode 0700, owned by the user")
     equal(dict(user), {"ListenStream": f"/tmp/cudaw-%U/{name}", "SocketMode": "0600", "DirectoryMode": "0700"})
 

@@ -224,7 +224,8 @@ static bool is_node(const struct options *options, const struct daemon_socket *o
 {
 	const char *path = options->path ? options->path : "";
 
-	return opened->everybody || !strncmp(path, DAEMON_NODE_DIR, strlen(DAEMON_NODE_DIR));
+	return opened->everybody ||
+	       !strncmp(path, DAEMON_NODE_DIR "/", strlen(DAEMON_NODE_DIR "/"));
 }
 
 int main(int argc, char **argv)

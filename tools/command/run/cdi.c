@@ -3,6 +3,7 @@
 #include "tools/command/tools.h"
 
 #include "common/find/find.h"
+#include "common/protocol/daemon.h"
 #include "common/version.h"
 #include "tools/command/output.h"
 #include "tools/process/faces.h"
@@ -33,13 +34,12 @@ const char help_cdi[] =
 /* The first version of the interface has all that is used here. */
 #define CDI_VERSION "0.3.0"
 #define CDI_KIND    "cudaw.io/library"
-#define SOCKETS     "/run/cudaw" /* DAEMON_NODE_DIR */
 #define INSIDE      "/opt/cudaw" /* bin and lib/cudaw-VERSION, as the command looks for it */
 
-static json_t *mount_of(const char *from, const char *to, bool writable)
+static json_t *mount_of(const char *from, const char *to)
 {
 	return json_pack("{s:s, s:s, s:[s, s, s, s]}", "hostPath", from, "containerPath", to,
-			 "options", "bind", "nosuid", "nodev", writable ? "rw" : "ro");
+			 "options", "bind", "nosuid", "nodev", "ro");
 }
 
 /* What is missing in any part makes the whole NULL. */
@@ -52,9 +52,9 @@ static json_t *device(const char *name, const char *libraries, const char *comma
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=" INSIDE "/lib/cudaw-%s/" FIND_DRIVER,
 		 cudaw_version);
 	env = turns ? json_pack("[s, s]", preload, "CUDAW_TURNS=node") : json_pack("[s]", preload);
-	mounts = json_pack(turns ? "[o, o, o]" : "[o, o]", mount_of(libraries, lib, false),
-			   mount_of(command, INSIDE "/bin/cudaw", false),
-			   turns ? mount_of(SOCKETS, SOCKETS, true) : NULL);
+	mounts = json_pack(turns ? "[o, o, o]" : "[o, o]", mount_of(libraries, lib),
+			   mount_of(command, INSIDE "/bin/cudaw"),
+			   turns ? mount_of(DAEMON_NODE_DIR, DAEMON_NODE_DIR) : NULL);
 	return json_pack("{s:s, s:{s:o, s:o}}", "name", name, "containerEdits", "env", env,
 			 "mounts", mounts);
 }
