@@ -132,7 +132,10 @@ def test_a_file():
     os.mkdir(path + ".d")
     result = cudaw("metrics", "-o", path + ".d")
     equal((result.code, sorted(os.listdir(home))), (1, ["cudaw.prom", "cudaw.prom.d"]), "nothing is left")
-    contains(result.err, f"{path}.d: Is a directory")
+    contains(result.err, f"{path}.d: expected a regular file")
+    os.mkfifo(path + ".fifo")
+    equal(cudaw("metrics", "-o", path + ".fifo").code, 1, "a special file, as /dev/null")
+    check(stat.S_ISFIFO(os.stat(path + ".fifo").st_mode), "it is not replaced")
     contains(cudaw("metrics", "-o", f"{home}/none/x").err, "No such file or directory")
 
 

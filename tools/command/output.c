@@ -95,9 +95,14 @@ static int fail(const char *path, const char *part)
 int output_file(const char *path, const char *text, size_t size)
 {
 	char part[PATH_MAX];
+	struct stat st;
 	FILE *file;
 	int fd;
 
+	if (!stat(path, &st) && !S_ISREG(st.st_mode)) {
+		complain("%s: expected a regular file, or a new name", path);
+		return EXIT_FAILED;
+	}
 	if (snprintf(part, sizeof(part), "%s.XXXXXX", path) >= (int)sizeof(part)) {
 		errno = ENAMETOOLONG;
 		return fail(path, NULL);

@@ -24,8 +24,8 @@ struct job_transfer;
 int output_json(json_t *root);
 
 /*
- * Replace the file at @path by one with @text, in one step, which others may read. If that fails, the file stays as it
- * was, and a message says why. Returns an exit code.
+ * Replace the file at @path by one with @text, in one step, which others may read. What is there and is no regular file
+ * is refused. If that fails, the file stays as it was, and a message says why. Returns an exit code.
  */
 int output_file(const char *path, const char *text, size_t size);
 

@@ -268,7 +268,7 @@ static void give_texts(int fd)
 		if (clock_ms() - made_ms >= METRICS_FRESH_MS) {
 			free(text);
 			text = NULL;
-			if (metrics_text_make(&text, &size))
+			if (metrics_text_make(&text, &size) || size > TEXT_MAX)
 				size = 0;
 			made_ms = clock_ms();
 		}
