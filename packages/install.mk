@@ -33,6 +33,7 @@ COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cud
 	  $(O)/completions/cudawd.fish:share/fish/vendor_completions.d/cudawd.fish \
 	  $(foreach page,$(wildcard docs/*.md docs/*.svg docs/internals/*.md),$(page):share/doc/cudaw/$(page:docs/%=%)) \
 	  $(foreach page,CHANGELOG.md LICENSE README.md SECURITY.md packages/cudaw.conf,$(page):share/doc/cudaw/$(notdir $(page))) \
+	  $(foreach file,$(wildcard contrib/*/*),$(file):share/doc/cudaw/$(file)) \
 	  $(UNITS)
 LIBRARIES := $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES)
 place_of = $(foreach pair,$(1),$(word 2,$(subst :, ,$(pair))))
@@ -51,6 +52,6 @@ install: all $(COMPLETIONS)
 uninstall:
 	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd $(call place_of,$(COPIED)))
 	rm -f $(addprefix $(INSTALLED)/lib/cudaw-$(VERSION)/,$(notdir $(LIBRARIES) $(FACE_LINK)))
-	-test ! -d $(INSTALLED)/share/doc/cudaw/internals || rmdir $(INSTALLED)/share/doc/cudaw/internals
-	-test ! -d $(INSTALLED)/share/doc/cudaw || rmdir $(INSTALLED)/share/doc/cudaw
-	-test ! -d $(INSTALLED)/lib/cudaw-$(VERSION) || rmdir $(INSTALLED)/lib/cudaw-$(VERSION)
+	-for dir in $(addprefix share/doc/cudaw/,internals $(wildcard contrib/*) contrib) share/doc/cudaw \
+		lib/cudaw-$(VERSION); do \
+		test ! -d $(INSTALLED)/$$dir || rmdir $(INSTALLED)/$$dir; done
