@@ -316,8 +316,8 @@
 #define PROTOCOL_STEP    4096 /* the most calls of one step */
 
 /*
- * The lines, in a table for each direction: X(ID, word, parts). Of the parts, which common/protocol/lines.h parses, each
- * follows one space, and one in capitals may be missing:
+ * The lines, in a table for each direction: X(ID, word, parts). Of the parts, which common/protocol/lines.h parses,
+ * each follows one space, and one in capitals may be missing:
  *
  *	n	a number
  *	w	a word

@@ -8,8 +8,8 @@
  * A child process does all of that, so that no program and no directory of a user's can delay the daemon. The daemon
  * tells it its events, and never waits for it: what does not get through is lost.
  *
- * A program gets the kind of the event as its argument, and the rest in its environment (hooks.c has the names): the
- * words of users, of any bytes. It has nothing else of the daemon's: no descriptor, no variable, no right, and no
+ * A program gets the kind of the event as its argument, and the rest in its environment (hooks_child.c has the names):
+ * the words of users, of any bytes. It has nothing else of the daemon's: no descriptor, no variable, no right, and no
  * terminal. HOOKS_AT_ONCE run at a time; others wait, HOOKS_USER of one user and HOOKS_WAIT in all, and more are
  * dropped, which is logged. One that takes too long is killed, with its process group.
  */
