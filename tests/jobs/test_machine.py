@@ -198,6 +198,7 @@ def install_and_uninstall():
         command = os.path.join(prefix, "bin", "cudaw")
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in files_in(faces())}
         pages = {f"share/doc/cudaw/{page}" for page in files_in(os.path.join(REPOSITORY, "docs"))}
+        pages |= {f"share/doc/cudaw/contrib/{file}" for file in files_in(os.path.join(REPOSITORY, "contrib"))}
         equal(files_in(prefix), INSTALLED | libraries | pages, "what is installed")
         equal(check_glibc(command, os.path.join(prefix, "bin", "cudawd"),
                           *(os.path.join(prefix, file) for file in libraries)), (0, ""),
