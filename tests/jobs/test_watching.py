@@ -57,6 +57,10 @@ class Waiting:
                 return "inotify wd:" in file.read() and any("pidfd" in link for link in links.values())
         return False
 
+    def processes(self):
+        """How many it would see end."""
+        return sum("pidfd" in link for link in descriptors(self.process.pid).values())
+
     def end(self):
         """Its exit code, and what it said."""
         out, err = self.process.communicate(timeout=60)
@@ -106,7 +110,9 @@ def a_job_of_several_processes():
     equal((code, row["outcome"], row["id"], row["pid"]), (DONE, "done", "abc123", None), "both are")
     cudaw_ok("resume", "abc123")
     waiting = Waiting("--for", "paused", "abc123")
+    until(lambda: waiting.processes() == 2, 20, "it watches both")
     first.discard()
+    until(lambda: waiting.processes() == 1, 20, "it watches the one that is left, and looks no more at the other")
     cudaw_ok("pause", second.pid)
     equal(waiting.end(), (DONE, ""), "all that is left is paused")
 

@@ -64,7 +64,7 @@ struct waiting {
 	struct journals journals;
 	struct pollfd fds[1 + POLL_JOBS]; /* inotify's, and those of processes */
 	int nfds;
-	bool blind; /* a job's end or its journal cannot be watched */
+	bool unwatched, blind; /* a journal cannot be watched; or one, or the end of a process */
 };
 
 static bool is_same_process(const struct job *a, const struct job *b)
@@ -123,7 +123,7 @@ static int take_targets(struct waiting *w, const struct job_list *list)
 		w->n++;
 		if (job->directory->inside ||
 		    journals_add(&w->journals, job->directory->path, job->directory->owner))
-			w->blind = true;
+			w->unwatched = true;
 	}
 	return 0;
 }
@@ -181,6 +181,8 @@ static int look(struct waiting *w)
 	struct job_list list = {0};
 	int code = w->what == SAVED ? 0 : jobs_find(&list);
 
+	forget_ends(w);
+	w->blind = w->unwatched;
 	if (code)
 		return code;
 	if (jobs_describe_all(&list)) {
