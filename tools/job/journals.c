@@ -213,7 +213,9 @@ static void read_on(const struct journal_files *files, struct reading *reading, 
 	/* The writers keep it below that. */
 	if (st.st_size - reading->at > 2 * JOURNAL_BYTES)
 		reading->at = st.st_size - JOURNAL_BYTES;
-	while ((len = pread(reading->fd, text, sizeof(text), reading->at)) > 0) {
+	/* And no further than it is now: its owner could let it grow as fast as it is read. */
+	while (reading->at < st.st_size &&
+	       (len = pread(reading->fd, text, sizeof(text), reading->at)) > 0) {
 		size_t taken = take_lines(files, text, len, take, arg);
 
 		if (!taken && len < (ssize_t)sizeof(text))

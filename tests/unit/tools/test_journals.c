@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The journals of runtime directories: what their owners can do to a reader. */
+#include "tools/job/journals.h"
+
+#include "tests/check_suite.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE "{\"event\": \"freed\", \"id\": \"abc123\"}\n"
+
+static char path[] = "/tmp/test_journals-XXXXXX";
+static struct journals journals;
+static int journal;
+
+static void set_up(void)
+{
+	char file[sizeof(path) + sizeof(JOURNAL)];
+
+	ck_assert_ptr_nonnull(mkdtemp(path));
+	snprintf(file, sizeof(file), "%s/%s", path, JOURNAL);
+	journal = open(file, O_RDWR | O_APPEND | O_CREAT, 0600);
+	ck_assert_int_ge(journal, 0);
+	journals_init(&journals, true);
+	ck_assert_int_eq(journals_add(&journals, path, getuid()), 0);
+}
+
+static void remove_directory(void)
+{
+	int dir = open(path, O_RDONLY | O_DIRECTORY);
+
+	unlinkat(dir, JOURNAL, 0);
+	close(dir);
+	rmdir(path);
+}
+
+static void tear_down(void)
+{
+	journals_free(&journals);
+	close(journal);
+	remove_directory();
+}
+
+static void add(const char *line)
+{
+	ck_assert_int_eq(write(journal, line, strlen(line)), strlen(line));
+}
+
+static void count(void *arg, const struct journal_seen *seen)
+{
+	if (seen->kind == JOURNAL_FREED)
+		++*(int *)arg;
+}
+
+/* As an owner who writes as fast as we read. */
+static void add_more(void *arg, const struct journal_seen *seen)
+{
+	int *times = arg;
+
+	count(times, seen);
+	ck_assert_int_lt(*times, 10000);
+	for (int i = 0; i < 1000; i++)
+		add(LINE);
+}
+
+START_TEST(a_file_that_grows_is_read_to_an_end)
+{
+	int times = 0;
+
+	add(LINE);
+	journals_read(&journals, add_more, &times);
+	ck_assert_int_eq(times, 1);
+}
+END_TEST
+
+START_TEST(a_file_of_terabytes)
+{
+	int times = 0;
+
+	ck_assert_int_eq(ftruncate(journal, (off_t)4 << 40), 0);
+	add("\n" LINE);
+	journals_read(&journals, count, &times);
+	ck_assert_int_eq(times, 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("journals");
+	TCase *tc = tcase_create("journals");
+
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, a_file_that_grows_is_read_to_an_end);
+	tcase_add_test(tc, a_file_of_terabytes);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
