@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/sharing/messages.h"
-#include "common/ascii.h"
 #include "common/protocol/beacon.h"
 
 #include <errno.h>
@@ -129,14 +128,6 @@ int sharing_request_parse(const void *data, size_t size, struct sharing_request 
 	return 0;
 }
 
-static bool is_job(const char *id)
-{
-	for (int i = 0; i < RUNDIR_ID_SIZE - 1; i++)
-		if (!ascii_is_xdigit(id[i]))
-			return false;
-	return !id[RUNDIR_ID_SIZE - 1];
-}
-
 int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *answer)
 {
 	const size_t head = offsetof(struct sharing_answer, sharers);
@@ -150,7 +141,8 @@ int sharing_answer_parse(const void *data, size_t size, struct sharing_answer *a
 	if (a.version != VERSION)
 		return -ENOTSUP;
 	if (a.result >= SHARING_RESULTS || a.stage >= SHARING_STAGES || a.vote >= SHARING_VOTES ||
-	    a.nsharers > SHARING_PROCESSES || !is_job(a.job) || size != sharing_answer_size(&a))
+	    a.nsharers > SHARING_PROCESSES || !rundir_is_id(a.job) ||
+	    size != sharing_answer_size(&a))
 		return -EBADMSG;
 	memcpy(a.sharers, (const unsigned char *)data + head, size - head);
 	for (uint32_t i = 0; i < a.nsharers; i++)

@@ -363,6 +363,14 @@ void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE])
 	snprintf(id, RUNDIR_ID_SIZE, "%c%05x", 'a' + first, rest);
 }
 
+bool rundir_is_id(const char *id)
+{
+	for (int i = 0; i < RUNDIR_ID_SIZE - 1; i++)
+		if (!ascii_is_xdigit(id[i]))
+			return false;
+	return !id[RUNDIR_ID_SIZE - 1];
+}
+
 bool rundir_process(pid_t pid, struct rundir_process *process)
 {
 	char buf[1024], *p;
@@ -406,11 +414,8 @@ uint64_t rundir_start_time(pid_t pid)
 void rundir_job_id(char id[RUNDIR_ID_SIZE])
 {
 	const char *job = setting_text(SETTING_JOB);
-	size_t len = 0;
 
-	while (job && ascii_is_xdigit(job[len]))
-		len++;
-	if (len == RUNDIR_ID_SIZE - 1 && !job[len])
+	if (job && rundir_is_id(job))
 		memcpy(id, job, RUNDIR_ID_SIZE);
 	else
 		rundir_id_of(getpid(), id);

@@ -124,6 +124,9 @@ void rundir_unlock(int fd);
  */
 void rundir_make_id(uint64_t seed, char id[RUNDIR_ID_SIZE]);
 
+/* Whether @id has the form of a job's id: six hexadecimal digits, of either case. */
+bool rundir_is_id(const char *id);
+
 struct rundir_process {
 	char state; /* as in ps(1), 'T' if it is stopped */
 	bool exits; /* it has begun to end, and may still have memory */

@@ -118,8 +118,9 @@ def test_words_of_users():
     """They reach the program as they are, and no shell reads them."""
     name = "a'b\"c\nCUDAW_EVENT=joined $(touch /tmp/x) `id` \\ ; rm -rf / \u00e9"
     hooks = Hooks({"saved": dump()})
-    hooks.happens("saved", name=name, text=name)
+    hooks.happens("saved", id="-h", name=name, text=name)
     found = environment_of(hooks.said())
+    equal(found[b"CUDAW_EVENT_ID"], b"", "an id that is none")
     equal((found[b"CUDAW_EVENT_NAME"], found[b"CUDAW_EVENT_TEXT"]), (name.encode(), name.encode()), "the words")
     equal(found[b"CUDAW_EVENT"], b"saved", "the event")
 

@@ -87,7 +87,7 @@ static void tell(const struct event *event)
 	struct hook_event e = {.unix_ms = event->unix_ms, .pid = event->pid, .uid = event->uid};
 
 	snprintf(e.kind, sizeof(e.kind), "%s", event->kind);
-	snprintf(e.id, sizeof(e.id), "%s", strcmp(event->id, "-") ? event->id : "");
+	snprintf(e.id, sizeof(e.id), "%s", rundir_is_id(event->id) ? event->id : "");
 	snprintf(e.name, sizeof(e.name), "%s", event->name);
 	snprintf(e.text, sizeof(e.text), "%s", event->text);
 	if (channel >= 0 && send(channel, &e, sizeof(e), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)

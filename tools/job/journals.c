@@ -164,13 +164,14 @@ static void take_line(const struct journal_files *files, const char *line, size_
 {
 	json_t *object = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
 	const json_t *by = json_object_get(object, "by");
+	const char *id = text_of(object, "id");
 	const struct journal_seen seen = {
 		.unix_ms = number_of(object, "unix_ms"),
 		.bytes = number_of(object, "bytes"),
 		.kind = kind_of(text_of(object, "event")),
 		.pid = (pid_t)number_of(object, "pid"),
 		.uid = files->owner,
-		.id = text_of(object, "id"),
+		.id = rundir_is_id(id) ? id : "",
 		.name = text_of(object, "name"),
 		.operation = text_of(object, "operation"),
 		.text = text_of(object, "text"),

@@ -14,10 +14,11 @@
 struct journal_seen {
 	uint64_t unix_ms, bytes;
 	enum journal_kind kind;
-	pid_t pid;                                /* in its own PID namespace */
-	uid_t uid;                                /* the directory's owner */
-	const char *id, *name, *operation, *text; /* empty: none */
-	bool asked;                               /* the next three are known */
+	pid_t pid;                           /* in its own PID namespace */
+	uid_t uid;                           /* the directory's owner */
+	const char *id;                      /* of the form that rundir_is_id() wants, or empty */
+	const char *name, *operation, *text; /* empty: none */
+	bool asked;                          /* the next three are known */
 	uid_t by_uid;
 	pid_t by_pid; /* as the job sees it; 0: not known */
 	const char *by_command;
