@@ -15,3 +15,11 @@ struct timespec clock_timespec(double ms)
 
 	return (struct timespec){seconds, (long)((ms - seconds * 1e3) * 1e6)};
 }
+
+uint64_t clock_unix_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}

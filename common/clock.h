@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_CLOCK_H
 #define CUDAW_CLOCK_H
-/* The clock of all waits and durations. */
+/* The clock of all waits and durations, and that of dates. */
 #include <stdint.h>
 #include <time.h>
 
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
 double clock_ms(void);
+
+/* Milliseconds since 1970, for people: the clock may be set meanwhile. */
+uint64_t clock_unix_ms(void);
 
 /* Whole microseconds of a duration; 0 if it is negative. */
 static inline uint64_t clock_us_of(double ms)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/journal.h"
+#include "common/clock.h"
 #include "common/json_out.h"
 #include "common/system/proc.h"
 
@@ -10,21 +11,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ONE_LINE 3 /* a depth at which json_out.h breaks no lines */
 
 #define JOURNAL_WORD(id, word) word,
 const char *const journal_words[JOURNAL_KINDS] = {JOURNAL_MAP(JOURNAL_WORD)};
-
-static uint64_t unix_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void put_by(struct json_out *out, const struct journal_by *by)
 {
@@ -45,7 +37,7 @@ static size_t format(char line[JOURNAL_LINE + 1], const struct journal_event *ev
 	if (!out.file)
 		return 0;
 	json_open(&out, NULL, '{');
-	json_number(&out, "unix_ms", unix_ms());
+	json_number(&out, "unix_ms", clock_unix_ms());
 	json_text(&out, "event", journal_words[event->kind]);
 	json_number(&out, "pid", event->pid);
 	json_text(&out, "id", event->id);

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
 from simlib import HELD, SCRATCH, hold, let_go
 from json_docs import check_documented
@@ -170,6 +171,17 @@ def saved_without_an_image():
     equal([row["text"] for row in events(job) if row["event"] in ("snapshot", "saved")], [path] * 4, "the directory")
 
 
+def one_that_was_saved_before():
+    """A process that had its PID and its CUDAW_JOB."""
+    job = counter("again")
+    event = {"event": "saved", "pid": job.pid, "id": job.status()["id"]}
+    for when, code in (1, TIMEOUT), (time.time_ns() // 1000000, DONE):
+        with open(JOURNAL, "a", encoding="ascii") as file:
+            file.write(json.dumps({"unix_ms": when, **event}) + "\n")
+        os.chmod(JOURNAL, 0o600)
+        equal(cudaw("wait", "--for", "saved", "--timeout", 0.1, "again").returncode, code, f"saved at {when}")
+
+
 def saved_with_its_processes():
     """The job cannot say that: it is stopped, or has ended by then."""
     if os.getuid() != 0:
@@ -299,6 +311,6 @@ def waiting_costs_nothing():
 
 
 main(waits_end_when_the_job_is_there, with_its_context_it_has_not_left, a_job_of_several_processes, a_job_that_ends,
-     a_pause_that_fails, a_pause_that_is_taken_back, saved_without_an_image, saved_with_its_processes, who_asked,
-     what_follows, rubbish, no_place_for_it, a_limit_of_file_sizes, a_job_in_another_mount_namespace,
-     waiting_costs_nothing)
+     a_pause_that_fails, a_pause_that_is_taken_back, saved_without_an_image, one_that_was_saved_before,
+     saved_with_its_processes, who_asked, what_follows, rubbish, no_place_for_it, a_limit_of_file_sizes,
+     a_job_in_another_mount_namespace, waiting_costs_nothing)

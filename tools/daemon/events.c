@@ -1,29 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/events.h"
+#include "common/clock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static struct event ring[EVENTS_KEPT];
 static uint64_t last; /* the number of the last one */
-
-static uint64_t unix_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 void events_add(const char *kind, const struct event_subject *of, const char *fmt, ...)
 {
 	struct event *event = &ring[++last % EVENTS_KEPT];
 	va_list ap;
 
-	*event = (struct event){
-		.number = last, .unix_ms = unix_ms(), .kind = kind, .uid = of->uid, .pid = of->pid};
+	*event = (struct event){.number = last,
+				.unix_ms = clock_unix_ms(),
+				.kind = kind,
+				.uid = of->uid,
+				.pid = of->pid};
 	snprintf(event->id, sizeof(event->id), "%s", of->id);
 	snprintf(event->name, sizeof(event->name), "%s", of->name);
 	va_start(ap, fmt);

@@ -204,6 +204,12 @@ static bool is_of(const struct waiting *w, const char *operation)
 	return !strcmp(operation, "pause") || (w->what == SAVED && !strcmp(operation, "snapshot"));
 }
 
+/* Another process had its PID and CUDAW_JOB before it, as in a container that is started again. */
+static bool is_older(const struct journal_seen *seen, const struct process *process)
+{
+	return seen->unix_ms + process_age_ms(process) < clock_unix_ms();
+}
+
 static void take_seen(void *arg, const struct journal_seen *seen)
 {
 	struct waiting *w = arg;
@@ -213,6 +219,8 @@ static void take_seen(void *arg, const struct journal_seen *seen)
 
 		if (seen->uid != target->owner || strcmp(seen->id, target->id) != 0 ||
 		    (!target->whole && seen->pid != target->process.own_pid))
+			continue;
+		if (w->past && target->process.seen && is_older(seen, &target->process.process))
 			continue;
 		if (seen->kind == JOURNAL_SAVED)
 			target->saved = true;
