@@ -56,30 +56,52 @@ static size_t format(char line[JOURNAL_LINE + 1], const struct journal_event *ev
 	return fits ? strlen(line) : 0;
 }
 
-/* The file is new: umask(2) may have removed permissions, and root may have made it in the directory of @owner. */
-static int make_ready(int fd, uid_t maker, uid_t owner)
+/*
+ * Returns a descriptor or a negative errno. Root, in the directory of @owner, gives away what it has made itself, and
+ * no file that was put there. umask(2) may have removed permissions.
+ */
+static int make(int dir, const char *name, uid_t owner, int flags)
 {
-	if (fchmod(fd, 0600) || (maker != owner && fchown(fd, owner, -1)))
+	int fd = openat(dir, name, flags | O_CREAT | O_EXCL, 0600), err;
+
+	if (fd < 0)
 		return -errno;
-	return 0;
+	if (!fchmod(fd, 0600) && (geteuid() == owner || !fchown(fd, owner, -1)))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+static int open_or_make(int dir, const char *name, uid_t owner, int flags)
+{
+	const int safe = (flags & ~O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+	int fd = openat(dir, name, safe);
+
+	if (fd >= 0)
+		return fd;
+	if (errno != ENOENT || !(flags & O_CREAT))
+		return -errno;
+	fd = make(dir, name, owner, safe);
+	if (fd != -EEXIST)
+		return fd;
+	/* Another writer has made it meanwhile. */
+	fd = openat(dir, name, safe);
+	return fd < 0 ? -errno : fd;
 }
 
 /* A pipe, a hard link or a symbolic link there would have root wait, or write elsewhere. */
 int journal_open(int dir, const char *name, uid_t owner, int flags)
 {
-	int fd = openat(dir, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	int fd = open_or_make(dir, name, owner, flags);
 	struct stat st;
 	int err = 0;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (fstat(fd, &st))
 		err = -errno;
-	else if (!S_ISREG(st.st_mode) || st.st_nlink > 1)
-		err = -EPERM;
-	else if (flags & O_CREAT && !st.st_size && st.st_uid == geteuid())
-		err = make_ready(fd, st.st_uid, owner);
-	else if (st.st_uid != owner)
+	else if (!S_ISREG(st.st_mode) || st.st_nlink > 1 || st.st_uid != owner)
 		err = -EPERM;
 	if (!err)
 		return fd;

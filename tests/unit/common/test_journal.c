@@ -166,6 +166,15 @@ START_TEST(root_leaves_the_file_to_its_owner)
 			       &(struct journal_event){.kind = JOURNAL_SAVED, .id = "abc123"}),
 		-EPERM);
 	ck_assert_int_eq(journal_open(dir, JOURNAL, 12345, O_RDONLY), -EPERM);
+	/* Nor is one of root's that the owner has moved there, though it is empty. */
+	ck_assert_int_eq(unlinkat(dir, JOURNAL, 0), 0);
+	close(openat(dir, JOURNAL, O_WRONLY | O_CREAT, 0600));
+	ck_assert_int_eq(
+		journal_append(dir, 12345,
+			       &(struct journal_event){.kind = JOURNAL_SAVED, .id = "abc123"}),
+		-EPERM);
+	ck_assert_int_eq(fstatat(dir, JOURNAL, &st, 0), 0);
+	ck_assert_int_eq(st.st_uid, 0);
 }
 END_TEST
 
