@@ -121,16 +121,30 @@ static void put_aside(int dir, int fd)
 	flock(fd, LOCK_UN);
 }
 
+/* A write that found no more room may have left a part of a line. */
+static bool ends_a_line(int fd)
+{
+	struct stat st;
+	char last = '\n';
+
+	return fstat(fd, &st) || !st.st_size || pread(fd, &last, 1, st.st_size - 1) < 1 ||
+	       last == '\n';
+}
+
 int journal_append(int dir, uid_t owner, const struct journal_event *event)
 {
-	char line[JOURNAL_LINE + 1];
-	int fd = journal_open(dir, JOURNAL, owner, O_WRONLY | O_APPEND | O_CREAT), err = 0;
-	size_t len = format(line, event);
+	char line[1 + JOURNAL_LINE + 1] = "\n", *begin = line + 1;
+	int fd = journal_open(dir, JOURNAL, owner, O_RDWR | O_APPEND | O_CREAT), err = 0;
+	size_t len = format(line + 1, event);
 	ssize_t done;
 
 	if (fd < 0)
 		return fd;
-	done = write(fd, line, len);
+	if (len && !ends_a_line(fd)) {
+		begin--;
+		len++;
+	}
+	done = write(fd, begin, len);
 	if (done < 0)
 		err = -errno;
 	else if (!len || done != (ssize_t)len)

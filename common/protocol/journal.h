@@ -5,7 +5,7 @@
  * The journal of a runtime directory (rundir.h): who asked for what of the user's jobs, and what came of it.
  * Jobs write to it, and 'cudaw snapshot'. 'cudaw events' shows it, and whoever waits for a job watches the file.
  *
- *	events		mode 0600; one JSON object a line, each written in one piece
+ *	events		mode 0600; one JSON object a line, each written in one piece; lines may be empty
  *	events.1	the older part: when the file has JOURNAL_BYTES, it gets this name
  *
  * So it has at most twice as many bytes. Its owner can write anything into it: it informs, and proves nothing. An
