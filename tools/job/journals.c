@@ -62,6 +62,13 @@ static int watch(const struct journals *journals, int dir)
 	return journals->inotify < 0 ? -1 : inotify_add_watch(journals->inotify, path, CHANGES);
 }
 
+static void drop(struct journals *journals, struct journal_files *files)
+{
+	inotify_rm_watch(journals->inotify, files->watch);
+	close_files(files);
+	*files = journals->files[--journals->n];
+}
+
 /* Its directory may be another one by now. */
 static struct journal_files *find(struct journals *journals, const char *path, int dir)
 {
@@ -72,9 +79,7 @@ static struct journal_files *find(struct journals *journals, const char *path, i
 			continue;
 		if (is_same(files->dir, dir))
 			return files;
-		inotify_rm_watch(journals->inotify, files->watch);
-		close_files(files);
-		*files = journals->files[--journals->n];
+		drop(journals, files);
 		return NULL;
 	}
 	return NULL;
@@ -245,10 +250,23 @@ static void read_files(struct journal_files *files, journals_take take, void *ar
 	read_on(files, &files->now, take, arg);
 }
 
+/* While we have it open, inotify(7) does not say that it was removed. */
+static bool is_removed(int dir)
+{
+	struct stat st;
+
+	return !fstat(dir, &st) && !st.st_nlink;
+}
+
 void journals_read(struct journals *journals, journals_take take, void *arg)
 {
-	for (size_t i = 0; i < journals->n; i++)
-		read_files(&journals->files[i], take, arg);
+	for (size_t i = journals->n; i-- > 0;) {
+		struct journal_files *files = &journals->files[i];
+
+		read_files(files, take, arg);
+		if (is_removed(files->dir))
+			drop(journals, files);
+	}
 }
 
 static bool matters(const struct journals *journals, const struct inotify_event *event)
@@ -270,9 +288,6 @@ bool journals_drain(struct journals *journals)
 		for (char *p = events; p < events + len;) {
 			const struct inotify_event *event = (const struct inotify_event *)p;
 
-			for (size_t i = 0; event->mask & IN_IGNORED && i < journals->n; i++)
-				if (journals->files[i].watch == event->wd)
-					journals->files[i].watch = -1;
 			any |= matters(journals, event);
 			p += sizeof(*event) + event->len;
 		}

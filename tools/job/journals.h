@@ -52,7 +52,7 @@ int journals_add_all(struct journals *journals, const char **why);
 /* True if all that is to be seen is watched: there is a directory, and each can be. */
 bool journals_are_watched(const struct journals *journals);
 
-/* Hand on what was not read yet. */
+/* Hand on what was not read yet. A directory that was removed is none any more then. */
 void journals_read(struct journals *journals, journals_take take, void *arg);
 
 /*

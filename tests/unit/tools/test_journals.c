@@ -88,6 +88,21 @@ START_TEST(a_file_of_terabytes)
 }
 END_TEST
 
+START_TEST(a_directory_that_is_removed)
+{
+	int times = 0;
+
+	add(LINE);
+	ck_assert(journals_are_watched(&journals));
+	remove_directory();
+	journals_read(&journals, count, &times);
+	ck_assert_uint_eq(journals.n, 0);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	ck_assert_int_eq(journals_add(&journals, path, getuid()), 0);
+	ck_assert(journals_are_watched(&journals));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("journals");
@@ -96,6 +111,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, a_file_that_grows_is_read_to_an_end);
 	tcase_add_test(tc, a_file_of_terabytes);
+	tcase_add_test(tc, a_directory_that_is_removed);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

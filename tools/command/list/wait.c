@@ -64,7 +64,7 @@ struct waiting {
 	struct journals journals;
 	struct pollfd fds[1 + POLL_JOBS]; /* inotify's, and those of processes */
 	int nfds;
-	bool unwatched, blind; /* a journal cannot be watched; or one, or the end of a process */
+	bool blind; /* a job's end or its journal cannot be watched */
 };
 
 static bool is_same_process(const struct job *a, const struct job *b)
@@ -121,11 +121,20 @@ static int take_targets(struct waiting *w, const struct job_list *list)
 		/* A snapshot has one process. */
 		target->whole = w->what != SAVED && is_whole(list, target->id, target->owner);
 		w->n++;
-		if (job->directory->inside ||
-		    journals_add(&w->journals, job->directory->path, job->directory->owner))
-			w->unwatched = true;
 	}
 	return 0;
+}
+
+/* Also of a directory that was removed and made again. */
+static void add_journals(struct waiting *w)
+{
+	for (size_t i = 0; i < w->n; i++) {
+		const struct job_directory *directory = w->targets[i].process.directory;
+
+		if (directory->inside ||
+		    journals_add(&w->journals, directory->path, directory->owner))
+			w->blind = true;
+	}
 }
 
 static bool is_reached(const struct waiting *w, const struct job *job)
@@ -182,7 +191,8 @@ static int look(struct waiting *w)
 	int code = w->what == SAVED ? 0 : jobs_find(&list);
 
 	forget_ends(w);
-	w->blind = w->unwatched;
+	w->blind = false;
+	add_journals(w);
 	if (code)
 		return code;
 	if (jobs_describe_all(&list)) {
@@ -299,6 +309,7 @@ static int wait_for_all(struct waiting *w)
 {
 	int code;
 
+	add_journals(w);
 	w->past = true;
 	journals_read(&w->journals, take_seen, w);
 	w->past = false;
