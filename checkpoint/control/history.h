@@ -2,7 +2,7 @@
 #ifndef CUDAW_HISTORY_H
 #define CUDAW_HISTORY_H
 /*
- * What the journal of the runtime directory is told of this process (common/journal.h): who asked for a pause, a
+ * What the journal of the runtime directory is told of this process (common/protocol/journal.h): who asked for a pause, a
  * resume or a snapshot, and what came of it. The turns of a job are cudawd's to tell. Only the control thread calls it.
  */
 #include "common/protocol/journal.h"

@@ -43,9 +43,9 @@ static struct running {
 static struct hook_event waiting[HOOKS_WAIT]; /* the oldest first */
 static size_t nwaiting;
 
-static void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-static void complain(const char *fmt, ...)
+static void say(const char *fmt, ...)
 {
 	static unsigned int unsaid;
 	static double last_ms = -INFINITY;
@@ -90,8 +90,8 @@ static void queue(const struct hook_event *event)
 	if (nwaiting < HOOKS_WAIT && waiting_of(event->uid) < HOOKS_USER)
 		waiting[nwaiting++] = *event;
 	else
-		complain("on_%s: too many events wait, the one of process %d of user %u is dropped",
-			 event->kind, event->pid, event->uid);
+		say("on_%s: too many events wait, the one of process %d of user %u is dropped",
+		    event->kind, event->pid, event->uid);
 }
 
 /* ---- in the process of the program */
@@ -201,7 +201,7 @@ static void begin(struct running *r, const struct hook_event *event)
 	int why[2];
 
 	if (pipe2(why, O_CLOEXEC)) {
-		complain("on_%s: %s", event->kind, strerror(errno));
+		say("on_%s: %s", event->kind, strerror(errno));
 		return;
 	}
 	r->pid = fork();
@@ -209,7 +209,7 @@ static void begin(struct running *r, const struct hook_event *event)
 		become_program(event, why[1]);
 	close(why[1]);
 	if (r->pid < 0) {
-		complain("on_%s: %s", event->kind, strerror(errno));
+		say("on_%s: %s", event->kind, strerror(errno));
 		close(why[0]);
 		r->pid = 0;
 		return;
@@ -238,14 +238,14 @@ static void judge(const struct running *r, int status)
 	int err = 0;
 
 	if (read(r->why, &err, sizeof(err)) == sizeof(err))
-		complain("on_%s: %s: it cannot be run: %s", r->kind, program, strerror(-err));
+		say("on_%s: %s: it cannot be run: %s", r->kind, program, strerror(-err));
 	else if (r->killed)
-		complain("on_%s: %s: it has not ended in %s, and was killed", r->kind, program,
-			 format_seconds(limit, conf->limit_ms));
+		say("on_%s: %s: it has not ended in %s, and was killed", r->kind, program,
+		    format_seconds(limit, conf->limit_ms));
 	else if (WIFSIGNALED(status))
-		complain("on_%s: %s: ended by signal %d", r->kind, program, WTERMSIG(status));
+		say("on_%s: %s: ended by signal %d", r->kind, program, WTERMSIG(status));
 	else if (WEXITSTATUS(status))
-		complain("on_%s: %s: ended with status %d", r->kind, program, WEXITSTATUS(status));
+		say("on_%s: %s: ended with status %d", r->kind, program, WEXITSTATUS(status));
 }
 
 /* What a program leaves in its process group ends with it. While it is a zombie, nobody else has its number. */

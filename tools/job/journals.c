@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/journals.h"
+#include "common/protocol/lines.h"
 #include "tools/job/directories.h"
 
 #include <errno.h>
@@ -154,15 +155,6 @@ static uint64_t number_of(const json_t *object, const char *key)
 	return value > 0 ? (uint64_t)value : 0;
 }
 
-static enum journal_kind kind_of(const char *word)
-{
-	int kind = 0;
-
-	while (kind < JOURNAL_KINDS && strcmp(journal_words[kind], word) != 0)
-		kind++;
-	return kind;
-}
-
 /* A line that is none, or of a later version, is passed over. */
 static void take_line(const struct journal_files *files, const char *line, size_t len,
 		      journals_take take, void *arg)
@@ -170,10 +162,11 @@ static void take_line(const struct journal_files *files, const char *line, size_
 	json_t *object = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
 	const json_t *by = json_object_get(object, "by");
 	const char *id = text_of(object, "id");
+	int kind = name_find(journal_words, JOURNAL_KINDS, text_of(object, "event"));
 	const struct journal_seen seen = {
 		.unix_ms = number_of(object, "unix_ms"),
 		.bytes = number_of(object, "bytes"),
-		.kind = kind_of(text_of(object, "event")),
+		.kind = kind,
 		.pid = (pid_t)number_of(object, "pid"),
 		.uid = files->owner,
 		.id = rundir_is_id(id) ? id : "",
@@ -186,7 +179,7 @@ static void take_line(const struct journal_files *files, const char *line, size_
 		.by_command = text_of(by, "command"),
 	};
 
-	if (seen.kind < JOURNAL_KINDS)
+	if (kind >= 0)
 		take(arg, &seen);
 	json_decref(object);
 }
