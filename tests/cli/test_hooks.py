@@ -229,15 +229,23 @@ def test_their_process_hangs():
     os.kill(child, signal.SIGSTOP)
     for _ in range(600):
         equal(hooks.daemon.ask("set idle=1")[-1], "end ok", "the daemon answers")
-    contains(hooks.daemon.process.stderr.readline(), "hooks: events are lost, as their process does not take them")
+    contains(hooks.daemon.process.stderr.readline(), "hooks: events are lost (")
     equal(hooks.child(), child, "no other one is started")
     os.kill(child, signal.SIGCONT)
     hooks.said()
+    os.kill(child, signal.SIGSTOP)
+    for _ in range(600):
+        hooks.daemon.ask("set idle=1")
+    next(line for line in hooks.daemon.process.stderr if "hooks: events are lost (" in line)     # it says so again
+    os.kill(child, signal.SIGCONT)
 
 
 def test_other_settings():
-    hooks = Hooks({"freed": dump()})
+    hooks = Hooks({"freed": dump(), "set": '#!/bin/sh\n: > "$OUT.set"\n'})
     before = hooks.child()
+    hooks.daemon.process.send_signal(signal.SIGHUP)
+    hooks.said(hooks.out + ".set")
+    equal(hooks.child(), before, "the same settings leave it")
     hooks.paths = {"saved": hooks.paths["freed"]}
     hooks.write(*(["user = nobody"] if os.geteuid() == 0 else []))
     hooks.daemon.process.send_signal(signal.SIGHUP)

@@ -13,13 +13,14 @@
 #define LOG_PREFIX "cudawd: "
 #include "common/log.h"
 
-#define AGAIN_MS 1000 /* between two children */
+#define AGAIN_MS 1000 /* between two children, or two messages */
 
 static struct conf_hooks hooks;
 static int channel = -1;
 static double again_ms;   /* clock_ms(): no child is started before */
 static uint64_t told;     /* the number of the last event */
-static unsigned int lost; /* events that the child did not take */
+static unsigned int lost; /* events that the child did not take, of which nothing was said yet */
+static double say_ms;     /* nothing is said of them before */
 
 bool hooks_check(const struct conf_hooks *h, char *why)
 {
@@ -37,8 +38,16 @@ bool hooks_check(const struct conf_hooks *h, char *why)
 	return false;
 }
 
+static bool is_same(const struct conf_hooks *a, const struct conf_hooks *b)
+{
+	return a->any == b->any && a->user == b->user && a->uid == b->uid &&
+	       a->limit_ms == b->limit_ms && !memcmp(a->programs, b->programs, sizeof(a->programs));
+}
+
 void hooks_set(const struct conf_hooks *h)
 {
+	if (is_same(&hooks, h))
+		return;
 	hooks = *h;
 	again_ms = 0;
 	if (channel >= 0)
@@ -92,8 +101,16 @@ static void tell(const struct event *event)
 	snprintf(e.text, sizeof(e.text), "%s", event->text);
 	if (channel >= 0 && send(channel, &e, sizeof(e), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 		return;
-	if (!lost++)
-		pr_err("hooks: events are lost, as their process does not take them");
+	lost++;
+}
+
+static void say_lost(void)
+{
+	if (!lost || clock_ms() < say_ms)
+		return;
+	pr_err("hooks: events are lost (%u), as their process does not take them", lost);
+	lost = 0;
+	say_ms = clock_ms() + AGAIN_MS;
 }
 
 void hooks_look(void)
@@ -112,6 +129,7 @@ void hooks_look(void)
 		if (hooks.any && is_wanted(event))
 			tell(event);
 	}
+	say_lost();
 }
 
 int hooks_fd(void)
@@ -119,9 +137,14 @@ int hooks_fd(void)
 	return channel;
 }
 
+static double until_ms(double then, double now)
+{
+	return then > now ? then - now : 0;
+}
+
 double hooks_patience(double now)
 {
-	if (!hooks.any || channel >= 0)
-		return -1;
-	return again_ms > now ? again_ms - now : 0;
+	double child = hooks.any && channel < 0 ? until_ms(again_ms, now) : -1;
+
+	return clock_shorter(child, lost ? until_ms(say_ms, now) : -1);
 }

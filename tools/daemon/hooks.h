@@ -22,7 +22,7 @@
 /* True if programs can be run as @hooks says; else why not, in @why of CONF_WHY bytes. */
 bool hooks_check(const struct conf_hooks *hooks, char *why);
 
-/* From now on these are the programs. */
+/* From now on these are the programs. If they were before, the child stays. */
 void hooks_set(const struct conf_hooks *hooks);
 
 /* Tell the child what has happened since the last time, and start it if it has ended. */
