@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from simlib import HELD, SCRATCH, hold, let_go
+from simlib import HELD, SCRATCH, hold, is_stopped, let_go
 from json_docs import check_documented
 from proclib import descriptors
 from restorelib import STAND_IN, Counting, directory, why_not
@@ -40,6 +40,11 @@ def kinds(job):
 
 def forget():
     subprocess.run(["rm", "-rf", JOURNAL, OLD], check=True)
+
+
+def hold_still(job):
+    job.send(signal.SIGSTOP)
+    until(lambda: is_stopped(job.pid), 20, "it is stopped")
 
 
 class Waiting:
@@ -116,6 +121,27 @@ def a_job_of_several_processes():
     until(lambda: waiting.processes() == 1, 20, "it watches the one that is left, and looks no more at the other")
     cudaw_ok("pause", second.pid)
     equal(waiting.end(), (DONE, ""), "all that is left is paused")
+
+
+def a_process_that_is_stopped():
+    """It cannot answer, and is what it has told last."""
+    first, second = (counter(mode="path", CUDAW_JOB="abc124") for _ in range(2))
+    hold_still(first)
+    check("it is stopped" in cudaw("wait", "--for", "paused", first.pid).stderr, "it is not waited for if it is stopped before")
+    first.send(signal.SIGCONT)
+    waiting = Waiting("--for", "freed", "abc124")
+    hold_still(first)
+    cudaw_ok("pause", second.pid)
+    equal(waiting.process.poll(), None, "the first one was not paused")
+    first.send(signal.SIGCONT)
+    cudaw_ok("pause", first.pid)
+    equal(waiting.end(), (DONE, ""), "both have left")
+    cudaw_ok("resume", second.pid)
+    waiting = Waiting("--for", "freed", "abc124")
+    hold_still(first)
+    cudaw_ok("pause", second.pid)
+    equal(waiting.end(), (DONE, ""), "the first one has told that it has left")
+    first.send(signal.SIGCONT)
 
 
 def a_job_that_ends():
@@ -310,7 +336,7 @@ def waiting_costs_nothing():
     equal(waiting.end()[0], DONE, "it is paused")
 
 
-main(waits_end_when_the_job_is_there, with_its_context_it_has_not_left, a_job_of_several_processes, a_job_that_ends,
-     a_pause_that_fails, a_pause_that_is_taken_back, saved_without_an_image, one_that_was_saved_before,
-     saved_with_its_processes, who_asked, what_follows, rubbish, no_place_for_it, a_limit_of_file_sizes,
-     a_job_in_another_mount_namespace, waiting_costs_nothing)
+main(waits_end_when_the_job_is_there, with_its_context_it_has_not_left, a_job_of_several_processes,
+     a_process_that_is_stopped, a_job_that_ends, a_pause_that_fails, a_pause_that_is_taken_back,
+     saved_without_an_image, one_that_was_saved_before, saved_with_its_processes, who_asked, what_follows, rubbish,
+     no_place_for_it, a_limit_of_file_sizes, a_job_in_another_mount_namespace, waiting_costs_nothing)

@@ -79,7 +79,8 @@ static bool is_part(const struct target *target, const struct job *job)
 {
 	char id[RUNDIR_ID_SIZE];
 
-	if (!target->whole)
+	/* One that does not answer may not tell its id. */
+	if (!target->whole || is_same_process(&target->process, job))
 		return is_same_process(&target->process, job);
 	targets_id(job, id);
 	return job->directory->owner == target->owner && !strcmp(id, target->id);
@@ -137,8 +138,47 @@ static void add_journals(struct waiting *w)
 	}
 }
 
+/* Another process had its PID and CUDAW_JOB before it, as in a container that is started again. */
+static bool is_older(const struct journal_seen *seen, const struct process *process)
+{
+	return seen->unix_ms + process_age_ms(process) < clock_unix_ms();
+}
+
+struct told {
+	const struct job *job;
+	enum journal_kind last;
+};
+
+static void take_told(void *arg, const struct journal_seen *seen)
+{
+	struct told *told = arg;
+
+	if (seen->pid != told->job->own_pid || is_older(seen, &told->job->process))
+		return;
+	if (seen->kind == JOURNAL_PAUSED || seen->kind == JOURNAL_FREED ||
+	    seen->kind == JOURNAL_RESUME || seen->kind == JOURNAL_RUNNING)
+		told->last = seen->kind;
+}
+
+/* A job that is stopped cannot answer, and is what it was when it wrote last. */
+static bool has_told(const struct waiting *w, const struct job *job)
+{
+	struct told told = {job, JOURNAL_KINDS};
+	struct journals journals;
+
+	if (!job->seen || job->directory->inside)
+		return false;
+	journals_init(&journals, false);
+	journals_add(&journals, job->directory->path, job->directory->owner);
+	journals_read(&journals, take_told, &told);
+	journals_free(&journals);
+	return told.last == JOURNAL_FREED || (w->what == PAUSED && told.last == JOURNAL_PAUSED);
+}
+
 static bool is_reached(const struct waiting *w, const struct job *job)
 {
+	if (job->error == -JOB_STOPPED)
+		return has_told(w, job);
 	return job->described && !strcmp(job->status.state, "paused") &&
 	       (w->what == PAUSED || job->status.released);
 }
@@ -212,12 +252,6 @@ static int look(struct waiting *w)
 static bool is_of(const struct waiting *w, const char *operation)
 {
 	return !strcmp(operation, "pause") || (w->what == SAVED && !strcmp(operation, "snapshot"));
-}
-
-/* Another process had its PID and CUDAW_JOB before it, as in a container that is started again. */
-static bool is_older(const struct journal_seen *seen, const struct process *process)
-{
-	return seen->unix_ms + process_age_ms(process) < clock_unix_ms();
 }
 
 static void take_seen(void *arg, const struct journal_seen *seen)
