@@ -847,9 +847,23 @@ static void look_for_stopped(struct member *m, double now)
 	parties_stops(parties, m->id, true, now);
 }
 
+static bool can_be_continued(struct member *m)
+{
+	const char *obstacle = rescue_obstacle(m->connection);
+
+	if (obstacle && !m->stuck)
+		pr_warn("process %d is stopped, and cannot be continued: %s", m->connection->pid,
+			obstacle);
+	m->stuck |= obstacle != NULL;
+	return !obstacle;
+}
+
 static void rescue(struct member *m, double now)
 {
 	if (rescue_patience(m) < 0 || !rescue_is_stopped(m->connection))
+		return;
+	/* What is said cannot be taken back: a job that reads it when Slurm resumes it would stop itself. */
+	if (!can_be_continued(m))
 		return;
 	connection_say(m->connection, "rescue");
 	if (!rescue_continue(m->connection))

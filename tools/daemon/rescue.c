@@ -10,9 +10,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOG_PREFIX "rescue: "
-#include "common/log.h"
-
 #define ANCESTORS 64 /* the most that are looked at */
 
 static bool is_slurmstepd(pid_t pid)
@@ -21,6 +18,11 @@ static bool is_slurmstepd(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
 	return !host_read_line(path, name, sizeof(name)) && !strcmp(name, "slurmstepd");
+}
+
+static long send_signal(const struct connection *connection, int sig)
+{
+	return syscall(SYS_pidfd_send_signal, connection->pidfd, sig, NULL, 0);
 }
 
 bool rescue_is_stopped(const struct connection *connection)
@@ -38,13 +40,14 @@ bool rescue_is_stopped(const struct connection *connection)
 	return false;
 }
 
+const char *rescue_obstacle(const struct connection *connection)
+{
+	if (connection->pidfd < 0)
+		return "the kernel knows no descriptors of processes";
+	return send_signal(connection, 0) ? error_text(errno) : NULL;
+}
+
 bool rescue_continue(const struct connection *connection)
 {
-	if (connection->pidfd >= 0 &&
-	    !syscall(SYS_pidfd_send_signal, connection->pidfd, SIGCONT, NULL, 0))
-		return true;
-	pr_warn("process %d is stopped, and cannot be continued: %s", connection->pid,
-		connection->pidfd < 0 ? "the kernel knows no descriptors of processes"
-				      : error_text(errno));
-	return false;
+	return !send_signal(connection, SIGCONT);
 }

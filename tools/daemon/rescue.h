@@ -16,7 +16,10 @@
 /* True if Slurm has stopped the process of @connection. */
 bool rescue_is_stopped(const struct connection *connection);
 
-/* Continue it. False, after a line in the log, if that is not possible. */
+/* NULL if it can be continued; else why not, for a line of the log, valid until the thread's next error_text(). */
+const char *rescue_obstacle(const struct connection *connection);
+
+/* Continue it, after rescue_obstacle() has found none. False: it was not. */
 bool rescue_continue(const struct connection *connection);
 
 #endif
