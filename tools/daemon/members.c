@@ -623,6 +623,7 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 	for (int gpu = 0; gpu < TURNS_GPUS && order->context; gpu++)
 		m->need[gpu].out = m->need[gpu].context;
 	m->freed = 0;
+	m->looked_ms = 0;
 	m->heard_ms += order->timeout_ms;
 	if (order->timeout_ms)
 		snprintf(timeout, sizeof(timeout), " %d", order->timeout_ms);
@@ -821,12 +822,32 @@ static void let_stop(struct member *m)
 	connection_say(m->connection, "stop");
 }
 
-/* Milliseconds after which to look again whether a member that is to give memory was stopped; negative: never. */
-static double rescue_patience(const struct member *m)
+static double look_left(const struct member *m, double now)
 {
-	double patience = rules_value(CONF_RESCUE);
+	double left = m->looked_ms + rules_value(CONF_RESCUE) - now;
 
-	return m->hand == HAND_OUT && patience > 0 ? patience : -1;
+	return left > 0 ? left : 0;
+}
+
+/* Milliseconds until the next look whether a member that is to give memory was stopped; negative: never. */
+static double rescue_patience(const struct member *m, double now)
+{
+	return m->hand == HAND_OUT && rules_value(CONF_RESCUE) > 0 ? look_left(m, now) : -1;
+}
+
+/* True if a look is due now, and finds that Slurm has stopped it, and had CONF_RESCUE before. */
+static bool is_stopped(struct member *m, double now)
+{
+	double delay = rules_value(CONF_RESCUE);
+
+	if (delay <= 0 || look_left(m, now) > 0)
+		return false;
+	m->looked_ms = now;
+	if (!rescue_is_stopped(m->connection))
+		m->stopped_ms = 0;
+	else if (m->stopped_ms <= 0)
+		m->stopped_ms = now;
+	return m->stopped_ms > 0 && now - m->stopped_ms >= delay;
 }
 
 static bool has_memory(const struct member *m)
@@ -841,7 +862,7 @@ static bool has_memory(const struct member *m)
 static void look_for_stopped(struct member *m, double now)
 {
 	if (m->hand != HAND_NONE || m->stops || m->idles || m->silent || !has_memory(m) ||
-	    rules_value(CONF_RESCUE) <= 0 || !rescue_is_stopped(m->connection))
+	    !is_stopped(m, now))
 		return;
 	m->idles = true;
 	parties_stops(parties, m->id, true, now);
@@ -860,7 +881,7 @@ static bool can_be_continued(struct member *m)
 
 static void rescue(struct member *m, double now)
 {
-	if (rescue_patience(m) < 0 || !rescue_is_stopped(m->connection))
+	if (m->hand != HAND_OUT || !is_stopped(m, now))
 		return;
 	/* What is said cannot be taken back: a job that reads it when Slurm resumes it would stop itself. */
 	if (!can_be_continued(m))
@@ -868,12 +889,16 @@ static void rescue(struct member *m, double now)
 	connection_say(m->connection, "rescue");
 	if (!rescue_continue(m->connection))
 		return;
-	/* Slurm may stop it again: its SIGSTOP comes some seconds after SIGTSTP. */
-	if (!m->rescued)
-		note("rescued", m,
-		     "it was stopped with its memory: it goes on until it has given that");
+	m->stopped_ms = 0;
+	/*
+	 * Slurm may stop it again: its SIGSTOP comes some seconds after SIGTSTP. One that is stopped again and
+	 * again, and says nothing between, is silent in the end.
+	 */
+	if (m->rescued)
+		return;
+	note("rescued", m, "it was stopped with its memory: it goes on until it has given that");
 	m->rescued = true;
-	m->heard_ms = now;
+	m->heard_ms = now > m->heard_ms ? now : m->heard_ms;
 }
 
 void members_decide(double now)
@@ -931,7 +956,7 @@ double members_patience(double now)
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		if (!m->connection->ending)
 			next = clock_shorter(
-				next, clock_shorter(silence_left(m, now), rescue_patience(m)));
+				next, clock_shorter(silence_left(m, now), rescue_patience(m, now)));
 	return next;
 }
 
