@@ -6,6 +6,7 @@
 #include "common/clock.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #define LOG_PREFIX "SIGTSTP: "
 #include "common/log.h"
@@ -28,32 +29,42 @@ void stop_begin(void)
 	signals_await_stop();
 }
 
+static int patience_ms(void)
+{
+	return stop.surely ? RESCUE_MS : STOP_MS;
+}
+
+/* By the end of the patience that began with the stop. */
 static void free_gpu(void)
 {
+	int left = stop.until - clock_ms();
+
 	stop.by_turn = turn_stops(true);
 	job_take(&(struct control_event){.kind = EV_STOP,
 					 .by_signal = true,
 					 .by_lease = stop.by_turn,
-					 .options.timeout_ms = STOP_MS});
+					 .options.timeout_ms = left > 1 ? left : 1});
 	job_settle();
 }
 
-static void begin(void)
+static void begin(bool surely)
 {
-	stop.until = clock_ms() + STOP_MS;
-	stop.ignored = stop.surely = false;
+	stop.surely = surely;
+	stop.ignored = false;
+	stop.until = clock_ms() + patience_ms();
 	if (!stop.on)
 		free_gpu();
 	stop.on = true;
 }
 
-/* SIGSTOP came before the GPU was free, and the daemon's SIGCONT lets no program run. */
+/*
+ * SIGSTOP came before the GPU was free. From the daemon's SIGCONT until the GPU is, the program's own code on the
+ * CPU runs, with its handler of SIGCONT.
+ */
 static void begin_again(void)
 {
 	signals_want_stop();
-	begin();
-	stop.until = clock_ms() + RESCUE_MS;
-	stop.surely = true;
+	begin(true);
 }
 
 static void end(void)
@@ -87,10 +98,12 @@ static void carry_out(void)
 {
 	const char *reason = job_facts().reason;
 	enum signal_stop outcome;
+	char late[48];
 
+	snprintf(late, sizeof(late), "it takes longer than %d s", patience_ms() / 1000);
 	if (!is_free())
 		pr_err("the GPU is not free: %s; the process stops all the same",
-		       *reason ? reason : "it takes longer than 5 s");
+		       *reason ? reason : late);
 	outcome = signals_stop(stop.surely);
 	stop.ignored = outcome == STOP_IGNORED;
 	stop.until = clock_ms() + IGNORED_MS;
@@ -103,7 +116,7 @@ void stop_look(void)
 	bool late;
 
 	if (signals_take_stop())
-		begin();
+		begin(false);
 	if (turn_take_rescue())
 		begin_again();
 	if (!stop.on)
