@@ -262,6 +262,7 @@ static bool is_of_this_process(const siginfo_t *info)
 
 void signals_want_stop(void)
 {
+	__atomic_store_n(&stop.alone, false, __ATOMIC_RELAXED);
 	tgkill(getpid(), stop.thread, STOP_MARK);
 }
 
@@ -441,7 +442,7 @@ enum signal_stop signals_stop(bool surely)
 	/* A SIGCONT that comes from now on takes this one back, too. */
 	raise(SIGTSTP);
 	if (signals_stop_is_wanted() && surely)
-		kill(getpid(), SIGSTOP);
+		raise(SIGSTOP); /* of this thread, which does not go on before it has stopped */
 	else if (signals_stop_is_wanted())
 		let_it_stop();
 	if (!signals_stop_is_wanted())
