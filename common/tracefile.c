@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tracefile.h"
 #include "common/system/ownfd.h"
+#include "common/system/size_signal.h"
 #include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -91,17 +91,6 @@ static int write_at(const char *data, size_t len, off_t at)
 	return 0;
 }
 
-/* A limit of the file size raises a signal, which would end the program. */
-static void drop_signal(int sig)
-{
-	const struct timespec now = {0};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, sig);
-	sigtimedwait(&set, NULL, &now);
-}
-
 /* Give the file its former length and end. */
 static void undo(void)
 {
@@ -137,21 +126,18 @@ static int append(char *line, size_t len)
 static int append_safely(char *line, size_t len)
 {
 	int error = 0, saved_errno = errno;
-	sigset_t all, mask;
+	struct size_signal before;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	size_signal_block(&before);
 	pthread_mutex_lock(&file.lock);
 	if (ownfd_is_lost(&file.own))
 		error = -EBADF;
 	else if (ownfd_get(&file.own) >= 0)
 		error = append(line, len);
-	if (error == -EFBIG)
-		drop_signal(SIGXFSZ);
 	if (error)
 		close_locked();
 	pthread_mutex_unlock(&file.lock);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	size_signal_unblock(&before);
 	errno = saved_errno;
 	return error;
 }

@@ -8,19 +8,18 @@
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/read.h"
 #include "common/text.h"
+#include "common/system/size_signal.h"
 #include "common/system/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 struct snapshot_writer {
@@ -353,33 +352,10 @@ static int write_index(struct snapshot_writer *w, struct snapshot_error *error)
 	return ret;
 }
 
-/*
- * A file size limit must give an error, not a SIGXFSZ that ends the program. Threads that are made
- * meanwhile have all signals blocked: the program's handlers run in the program's threads.
- */
-static void block_signals(sigset_t *before)
-{
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, before);
-}
-
-static void unblock_signals(const sigset_t *before)
-{
-	struct timespec now = {0};
-	sigset_t size_limit;
-
-	sigemptyset(&size_limit);
-	sigaddset(&size_limit, SIGXFSZ);
-	sigtimedwait(&size_limit, NULL, &now);
-	pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
 int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *source, size_t *done,
 		   const bool *cancel, struct snapshot_error *error)
 {
-	sigset_t signals;
+	struct size_signal signals;
 	int ret;
 
 	w->source = source;
@@ -391,7 +367,7 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 	if (ret)
 		return ret;
 	snapshot_fail(error, 0, "cancelled");
-	block_signals(&signals);
+	size_signal_block(&signals);
 	snapshot_queue_init(&w->shared.queue, workers_threads(&w->workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&w->workers, SNAPSHOT_IO_THREADS, write_main, w);
 	snapshot_queue_fini(&w->shared.queue);
@@ -401,7 +377,7 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 		snapshot_known_settle(&w->known);
 		ret = write_index(w, error);
 	}
-	unblock_signals(&signals);
+	size_signal_unblock(&signals);
 	return ret;
 }
 
@@ -477,16 +453,16 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 static int commit(struct snapshot_writer *w, const struct snapshot_manifest_parts *parts,
 		  const struct snapshot_facts *facts, struct snapshot_error *error)
 {
-	sigset_t signals;
+	struct size_signal signals;
 	size_t size;
 	char *text = snapshot_manifest_make(parts, facts, &size);
 	int ret;
 
 	if (!text)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	block_signals(&signals);
+	size_signal_block(&signals);
 	ret = snapshot_io_write_file(dir_of(w), SNAPSHOT_MANIFEST_NEW, text, size, error);
-	unblock_signals(&signals);
+	size_signal_unblock(&signals);
 	if (!ret && !parts->image)
 		ret = snapshot_dir_commit(dir_of(w), error);
 	if (!ret) {

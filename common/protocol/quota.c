@@ -6,6 +6,7 @@
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "common/system/shortage.h"
+#include "common/system/size_signal.h"
 #include "common/size.h"
 #include "common/text.h"
 
@@ -142,8 +143,8 @@ static void find_self(void)
 	self.pid = (uint32_t)getpid();
 }
 
-/* The file, locked. Returns a descriptor for rundir_unlock(), or a negative errno. */
-static int open_file(void)
+/* The file, locked, to be written without a signal. Returns a descriptor for close_file(), or a negative errno. */
+static int open_file(struct size_signal *before)
 {
 	static bool late; /* under lock */
 	const char *why;
@@ -165,7 +166,15 @@ static int open_file(void)
 	}
 	close(dir);
 	late = fd == -EAGAIN;
+	if (fd >= 0)
+		size_signal_block(before);
 	return fd;
+}
+
+static void close_file(int fd, const struct size_signal *before)
+{
+	rundir_unlock(fd);
+	size_signal_unblock(before);
 }
 
 /* What one look at the file has found. */
@@ -280,13 +289,14 @@ static bool change(int dev, size_t bytes, bool anyway)
 {
 	struct account *account = &accounts[dev];
 	int saved = errno, fd = -ENOENT, error;
+	struct size_signal before;
 
 	find_self();
 	if (*account->gpu)
-		fd = open_file();
+		fd = open_file(&before);
 	error = fd < 0 ? fd : write_account(fd, dev, bytes, anyway);
 	if (fd >= 0)
-		rundir_unlock(fd);
+		close_file(fd, &before);
 	if (error)
 		pr_debug("the account of the job is not up to date: %s", error_text(-error));
 	errno = saved;
@@ -348,16 +358,17 @@ size_t quota_left(int dev)
 size_t quota_used_of(const char *uuid, size_t *quota)
 {
 	struct look look = {0};
+	struct size_signal before;
 	int fd, error;
 
 	if (!quota_is_on())
 		return 0;
 	pthread_mutex_lock(&lock);
 	find_self();
-	fd = open_file();
+	fd = open_file(&before);
 	error = fd < 0 ? fd : look_through(fd, uuid, true, &look);
 	if (fd >= 0)
-		rundir_unlock(fd);
+		close_file(fd, &before);
 	pthread_mutex_unlock(&lock);
 	if (error)
 		return 0;

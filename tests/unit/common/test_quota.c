@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -292,6 +293,36 @@ START_TEST(a_restored_process_has_its_place_again)
 }
 END_TEST
 
+/* Without assertions, which write to a file themselves. */
+static bool counts_without_a_file_size(void)
+{
+	const struct rlimit none = {0, RLIM_INFINITY};
+	sigset_t set;
+
+	setrlimit(RLIMIT_FSIZE, &none);
+	if (!quota_take(0, 60 * MIB) || quota_take(0, 60 * MIB) || quota_left(0) != 40 * MIB)
+		return false;
+	sigemptyset(&set);
+	sigaddset(&set, SIGXFSZ);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	raise(SIGXFSZ);
+	quota_give(0, MIB);
+	return !sigpending(&set) && sigismember(&set, SIGXFSZ) == 1;
+}
+
+/* As under "ulimit -f 0", which would end the program by SIGXFSZ. A signal that pends already is the program's. */
+START_TEST(a_limit_of_the_file_size_ends_no_program)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(!counts_without_a_file_size());
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 START_TEST(without_a_file_each_process_counts_for_itself)
 {
 	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
@@ -354,6 +385,7 @@ int main(void)
 	tcase_add_test(account, a_crowd_gets_all_of_it_and_no_more);
 	tcase_add_test(account, a_fork_has_nothing);
 	tcase_add_test(account, a_restored_process_has_its_place_again);
+	tcase_add_test(account, a_limit_of_the_file_size_ends_no_program);
 	tcase_add_test(account, without_a_file_each_process_counts_for_itself);
 	tcase_add_test(account, a_lock_that_is_held_stops_nobody);
 	tcase_add_test(account, a_file_of_nonsense_is_survived);
