@@ -23,8 +23,6 @@ void devices_find(const struct cuda_driver *drv)
 		if (drv->cuDeviceGetUuid_v2)
 			drv->cuDeviceGetUuid_v2(&uuid, i);
 		nvml_uuid_text(&uuid, d->uuid);
-		if (drv->cuDeviceGetUuid_v2)
-			quota_name_gpu(i, d->uuid);
 		drv->cuDeviceTotalMem_v2(&d->memory, i);
 		drv->cuDeviceGetAttribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
 					  i);
@@ -32,6 +30,8 @@ void devices_find(const struct cuda_driver *drv)
 					  i);
 		ndevices = i + 1;
 	}
+	if (drv->cuDeviceGetUuid_v2)
+		quota_name_gpus(devices, ndevices);
 }
 
 const struct gpu *devices_all(size_t *count)
@@ -49,7 +49,7 @@ void devices_move(const CUcheckpointGpuPair *pairs, size_t count)
 			if (nvml_uuid_parse(devices[dev].uuid, &uuid) &&
 			    !memcmp(&uuid, &pairs[i].oldUuid, sizeof(uuid))) {
 				nvml_uuid_text(&pairs[i].newUuid, devices[dev].uuid);
-				quota_name_gpu((int)dev, devices[dev].uuid);
 				break;
 			}
+	quota_name_gpus(devices, ndevices);
 }

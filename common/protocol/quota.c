@@ -98,7 +98,10 @@ static void read_quotas(void)
 
 bool quota_is_on(void)
 {
+	int saved = errno;
+
 	pthread_once(&once, read_quotas);
+	errno = saved;
 	return quotas.on;
 }
 
@@ -107,20 +110,28 @@ size_t quota_of(int dev)
 	return quota_is_on() && dev >= 0 && dev < GPU_MAX ? quotas.each[dev] : SIZE_MAX;
 }
 
-/* The oldest ancestor in a row, or this process, with the same value of the variable. */
-static pid_t find_root(void)
+/* Of the last call that has set errno. Returns 0 or a negative errno. */
+static int shortage(void)
+{
+	return is_shortage(-errno) ? -errno : 0;
+}
+
+/* The oldest ancestor in a row, or this process, with the same value of the variable. Returns 0 or a shortage. */
+static int find_root(pid_t *root)
 {
 	const char *value = secure_getenv(quotas.variable);
 	char other[64];
-	pid_t root = getpid(), parent;
+	pid_t parent;
 
-	while (value && host_process(root, &parent) && parent > 0) {
+	errno = 0;
+	*root = getpid();
+	while (value && host_process(*root, &parent) && parent > 0) {
 		host_environment(parent, quotas.variable, other, sizeof(other));
 		if (strcmp(value, other) != 0)
 			break;
-		root = parent;
+		*root = parent;
 	}
-	return root;
+	return shortage();
 }
 
 static uint64_t ids_here(void)
@@ -130,42 +141,70 @@ static uint64_t ids_here(void)
 	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
 }
 
-static void find_self(void)
+/* Returns 0 or a shortage: the process is not known yet, and must not get a wrong name for its life. */
+static int find_self(void)
 {
+	struct row found = {.pid = (uint32_t)getpid(), .ids = ids_here()};
+	pid_t root;
+	int error;
+
 	if (self.pid)
-		return;
-	self.ids = ids_here();
-	self.start = rundir_start_time(getpid());
-	if (setting_text(SETTING_JOB) && quotas.is_job_s)
-		rundir_job_id(self.job);
-	else
-		rundir_id_of(find_root(), self.job);
-	self.pid = (uint32_t)getpid();
+		return 0;
+	found.start = rundir_start_time(getpid());
+	error = shortage();
+	if (!error && !(setting_text(SETTING_JOB) && quotas.is_job_s)) {
+		error = find_root(&root);
+		rundir_id_of(root, found.job);
+	} else {
+		rundir_job_id(found.job);
+	}
+	error = error ? error : shortage();
+	if (!error)
+		self = found;
+	return error;
+}
+
+static void say(int error, const char *why)
+{
+	if (error != -EAGAIN && !is_shortage(error))
+		pr_err_once(
+			"the account of the job in the runtime directory cannot be used: %s; each "
+			"process has the limit for itself",
+			why);
+}
+
+/* One try. The directory is not open between two: the program may close descriptors that it does not know. */
+static int try_file(void)
+{
+	const char *why;
+	int dir = rundir_open_own(&why), fd;
+
+	if (dir < 0) {
+		say(dir, why);
+		return dir;
+	}
+	fd = rundir_lock(dir, RUNDIR_QUOTAS);
+	close(dir);
+	return fd;
 }
 
 /* The file, locked, to be written without a signal. Returns a descriptor for close_file(), or a negative errno. */
 static int open_file(struct size_signal *before)
 {
 	static bool late; /* under lock */
-	const char *why;
-	int dir = rundir_open_own(&why), fd;
+	int error = find_self(), fd = error ? error : try_file();
 	unsigned int us = TRY_US;
 
-	if (dir < 0) {
-		if (!is_shortage(dir))
-			pr_err_once("the runtime directory cannot be used: %s; each process has "
-				    "the limit for itself",
-				    why);
-		return dir;
-	}
-	fd = rundir_lock(dir, RUNDIR_QUOTAS);
 	for (int i = 0; i < TRIES && fd == -EAGAIN && !late; i++) {
 		usleep(us);
 		us = us < TRY_MAX_US ? 2 * us : TRY_MAX_US;
-		fd = rundir_lock(dir, RUNDIR_QUOTAS);
+		fd = try_file();
 	}
-	close(dir);
 	late = fd == -EAGAIN;
+	if (late)
+		pr_err_once(
+			"a process has kept the account of the job locked for a second: it may be stopped; "
+			"until it goes on, each process adds what it last saw of the others");
 	if (fd >= 0)
 		size_signal_block(before);
 	return fd;
@@ -245,15 +284,18 @@ static int look_through(int fd, const char *gpu, bool sweep, struct look *look)
 	return 0;
 }
 
+/* Returns 0 or a negative errno. */
 static int write_row(int fd, const struct look *look, int dev, size_t bytes)
 {
 	long number = look->mine >= 0 ? look->mine : look->free >= 0 ? look->free : look->end;
 	struct row row = self;
+	ssize_t len;
 
 	snprintf(row.gpu, sizeof(row.gpu), "%s", look->gpu);
 	row.quota = quotas.each[dev];
 	row.bytes = bytes;
-	return pwrite(fd, &row, sizeof(row), number * (off_t)sizeof(row)) == sizeof(row) ? 0 : -EIO;
+	len = pwrite(fd, &row, sizeof(row), number * (off_t)sizeof(row));
+	return len < 0 ? -errno : len == sizeof(row) ? 0 : -EIO;
 }
 
 static bool fits(const struct account *account, int dev, size_t bytes)
@@ -284,52 +326,74 @@ static int write_account(int fd, int dev, size_t bytes, bool anyway)
 	return write_row(fd, &look, dev, bytes);
 }
 
-/* With the lock held: the same. False: they do not fit. */
-static bool change(int dev, size_t bytes, bool anyway)
+/* With the lock held: let the file say that. */
+static void update(int dev, size_t bytes, bool anyway)
 {
-	struct account *account = &accounts[dev];
-	int saved = errno, fd = -ENOENT, error;
 	struct size_signal before;
+	int error, fd = open_file(&before);
 
-	find_self();
-	if (*account->gpu)
-		fd = open_file(&before);
 	error = fd < 0 ? fd : write_account(fd, dev, bytes, anyway);
 	if (fd >= 0)
 		close_file(fd, &before);
 	if (error)
-		pr_debug("the account of the job is not up to date: %s", error_text(-error));
-	errno = saved;
+		say(error, error_text(-error));
+}
+
+/* With the lock held: the same. False: they do not fit. */
+static bool change(int dev, size_t bytes, bool anyway)
+{
+	struct account *account = &accounts[dev];
+
+	if (*account->gpu)
+		update(dev, bytes, anyway);
 	if (!anyway && !fits(account, dev, bytes))
 		return false;
 	account->own = bytes;
 	return true;
 }
 
+/* For each call of this module, which the program does not know of. */
+static int enter(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&lock);
+	return saved;
+}
+
+static void leave(int saved)
+{
+	pthread_mutex_unlock(&lock);
+	errno = saved;
+}
+
 bool quota_take(int dev, size_t bytes)
 {
 	size_t quota = quota_of(dev), sum;
+	int saved;
 
-	if (quota == SIZE_MAX)
+	if (quota == SIZE_MAX || !bytes)
 		return true;
-	pthread_mutex_lock(&lock);
+	saved = enter();
 	refused =
 		__builtin_add_overflow(accounts[dev].own, bytes, &sum) || !change(dev, sum, false);
 	if (refused)
 		pr_info("%zu bytes more of GPU %d are beyond %zu: this process has %zu, others of "
 			"the job %zu",
 			bytes, dev, quota, accounts[dev].own, accounts[dev].others);
-	pthread_mutex_unlock(&lock);
+	leave(saved);
 	return !refused;
 }
 
 void quota_give(int dev, size_t bytes)
 {
-	if (quota_of(dev) == SIZE_MAX)
+	int saved;
+
+	if (!bytes || quota_of(dev) == SIZE_MAX)
 		return;
-	pthread_mutex_lock(&lock);
+	saved = enter();
 	change(dev, size_less(accounts[dev].own, bytes), true);
-	pthread_mutex_unlock(&lock);
+	leave(saved);
 }
 
 void quota_begin(void)
@@ -345,62 +409,90 @@ bool quota_has_refused(void)
 size_t quota_left(int dev)
 {
 	size_t left = quota_of(dev);
+	int saved;
 
 	if (left == SIZE_MAX)
 		return left;
-	pthread_mutex_lock(&lock);
+	saved = enter();
 	change(dev, accounts[dev].own, true);
 	left = size_less(left, accounts[dev].own + accounts[dev].others);
-	pthread_mutex_unlock(&lock);
+	leave(saved);
 	return left;
 }
 
-size_t quota_used_of(const char *uuid, size_t *quota)
+bool quota_used_of(const char *uuid, size_t *used, size_t *quota)
 {
 	struct look look = {0};
 	struct size_signal before;
-	int fd, error;
+	int saved, fd, error;
 
 	if (!quota_is_on())
-		return 0;
-	pthread_mutex_lock(&lock);
-	find_self();
+		return false;
+	saved = enter();
 	fd = open_file(&before);
 	error = fd < 0 ? fd : look_through(fd, uuid, true, &look);
 	if (fd >= 0)
 		close_file(fd, &before);
-	pthread_mutex_unlock(&lock);
 	if (error)
-		return 0;
+		say(error, error_text(-error));
+	leave(saved);
+	if (error)
+		return false;
+	*used = look.mine_bytes + look.others;
 	if (look.quota)
 		*quota = look.quota;
-	return look.mine_bytes + look.others;
+	return true;
 }
 
-void quota_name_gpu(int dev, const char *uuid)
+static bool is_renamed(int dev, const char *uuid)
+{
+	return quotas.each[dev] != SIZE_MAX && strcmp(accounts[dev].gpu, uuid) != 0;
+}
+
+/* What the process has of @dev counts no longer under its name. */
+static void unname(int dev)
 {
 	struct account *account = &accounts[dev];
+	size_t own = account->own;
 
-	if (quota_of(dev) == SIZE_MAX)
+	if (own)
+		change(dev, 0, true);
+	account->own = own;
+	*account->gpu = '\0';
+}
+
+/* GPUs may change places: first all leave their old ones. */
+void quota_name_gpus(const struct gpu *gpus, size_t count)
+{
+	int saved;
+
+	if (!quota_is_on())
 		return;
-	pthread_mutex_lock(&lock);
-	if (strcmp(account->gpu, uuid) != 0) {
-		snprintf(account->gpu, sizeof(account->gpu), "%s", uuid);
-		change(dev, account->own, true);
-	}
-	pthread_mutex_unlock(&lock);
+	saved = enter();
+	for (int dev = 0; dev < (int)count; dev++)
+		if (is_renamed(dev, gpus[dev].uuid))
+			unname(dev);
+	for (int dev = 0; dev < (int)count; dev++)
+		if (is_renamed(dev, gpus[dev].uuid)) {
+			snprintf(accounts[dev].gpu, sizeof(accounts[dev].gpu), "%s",
+				 gpus[dev].uuid);
+			change(dev, accounts[dev].own, true);
+		}
+	leave(saved);
 }
 
 void quota_restored(void)
 {
+	int saved;
+
 	if (!quota_is_on())
 		return;
-	pthread_mutex_lock(&lock);
+	saved = enter();
 	self.pid = 0;
 	for (int dev = 0; dev < GPU_MAX; dev++)
 		if (*accounts[dev].gpu && accounts[dev].own)
 			change(dev, accounts[dev].own, true);
-	pthread_mutex_unlock(&lock);
+	leave(saved);
 }
 
 /* The child has no memory of a GPU. */

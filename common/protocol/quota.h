@@ -26,9 +26,12 @@
  * is the tree of processes below the oldest ancestor in a row with the same value in its environment: all
  * processes of a container, for one, whatever starts them there.
  *
- * If the file cannot be used, each process counts its own memory, and what the others had when it last saw.
+ * If the file cannot be used, each process counts its own memory, and what the others had when it last saw; an error
+ * says so once, unless it is a shortage (shortage.h), which may pass.
  *
  * Memory that a process has when it calls exec(2) counts until the process uses CUDA again, or ends.
+ *
+ * The functions keep errno.
  *
  * Threads: any. One lock of this module is held over the calls to the file system, and no other is taken.
  */
@@ -44,8 +47,13 @@ bool quota_is_on(void);
 /* Of the GPU that CUDA in this process counts as @dev; SIZE_MAX: none. */
 size_t quota_of(int dev);
 
-/* This process's GPU @dev is the one named @uuid (nvml.h), from now on. */
-void quota_name_gpu(int dev, const char *uuid);
+struct gpu;
+
+/*
+ * From now on, the GPU that CUDA in this process counts as I is @gpus[I], by its uuid. What the process has of it
+ * counts there, and no longer where it was.
+ */
+void quota_name_gpus(const struct gpu *gpus, size_t count);
 
 /*
  * Take @bytes of @dev's quota, or fail and take none: the job would have more. No other process gets memory
@@ -61,8 +69,11 @@ bool quota_has_refused(void);
 /* What the job may still take of @dev; SIZE_MAX: there is no quota. */
 size_t quota_left(int dev);
 
-/* What the job of this process has of the GPU named @uuid, and its quota, which stays if no row has one. */
-size_t quota_used_of(const char *uuid, size_t *quota);
+/*
+ * What the job of this process has of the GPU named @uuid, and its quota, which stays if no row has one. False:
+ * there is no quota, or the account cannot be read.
+ */
+bool quota_used_of(const char *uuid, size_t *used, size_t *quota);
 
 /* In a restored process image: it has a place in the job again. */
 void quota_restored(void);

@@ -62,7 +62,8 @@ static const char *error_string(int error)
 
 /*
  * By the account of the job, which knows the GPU by its name. Before a process of the job uses the GPU, the number
- * decides that it has in NVML: CUDA counts the GPUs alike if CUDA_VISIBLE_DEVICES is not set.
+ * decides that it has in NVML: CUDA counts the GPUs alike if CUDA_VISIBLE_DEVICES is not set. SIZE_MAX: there is no
+ * quota, or the account cannot be read; then *@used is not set, and NVML's own figures stay.
  */
 static size_t quota_of_device(nvmlDevice_t device, size_t *used)
 {
@@ -70,12 +71,12 @@ static size_t quota_of_device(nvmlDevice_t device, size_t *used)
 	size_t quota = SIZE_MAX;
 	unsigned int index;
 
-	*used = 0;
 	if (real.index && !real.index(device, &index))
 		quota = quota_of((int)index);
-	if (real.uuid && !real.uuid(device, uuid, sizeof(uuid)))
-		*used = quota_used_of(uuid, &quota);
-	return quota;
+	return real.uuid && !real.uuid(device, uuid, sizeof(uuid)) &&
+			       quota_used_of(uuid, used, &quota)
+		       ? quota
+		       : SIZE_MAX;
 }
 
 static void show_quota(nvmlDevice_t device, unsigned long long *total, unsigned long long *free,
@@ -87,7 +88,7 @@ static void show_quota(nvmlDevice_t device, unsigned long long *total, unsigned 
 		return;
 	*total = quota;
 	*free = size_min(*free, size_less(quota, has));
-	*used = size_min(has, quota);
+	*used = quota - *free; /* as NVML: both together are the total */
 }
 
 static int memory_info(nvmlDevice_t device, nvmlMemory_t *memory)

@@ -2,10 +2,12 @@
 /* The quotas of a job: which are set, and what its processes have of them together. */
 #include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
+#include "common/gpu.h"
 #include "common/system/forks.h"
 
 #include "tests/check_suite.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -22,6 +24,7 @@
 #define GIB   (1UL << 30)
 #define GPU   "GPU-00000000-0000-0000-0000-000000000001"
 #define OTHER "GPU-00000000-0000-0000-0000-000000000002"
+#define THIRD "GPU-00000000-0000-0000-0000-000000000003"
 
 static char directory[] = "/tmp/cudaw-quota-XXXXXX", file[64];
 
@@ -40,12 +43,28 @@ static void end(void)
 	rmdir(directory);
 }
 
+static void name_gpu(const char *uuid)
+{
+	struct gpu gpu = {0};
+
+	strcpy(gpu.uuid, uuid);
+	quota_name_gpus(&gpu, 1);
+}
+
+static size_t used_of(const char *uuid)
+{
+	size_t used = SIZE_MAX, quota;
+
+	ck_assert(quota_used_of(uuid, &used, &quota));
+	return used;
+}
+
 /* The process has a GPU 0 with a quota of 100 MiB. */
 static void begin_with_quota(void)
 {
 	begin();
 	setenv("CUDAW_MEM", "100M", 1);
-	quota_name_gpu(0, GPU);
+	name_gpu(GPU);
 }
 
 static size_t rows(void)
@@ -66,7 +85,7 @@ static pid_t child(void (*body)(void), int *lead)
 	pid = fork();
 	if (!pid) {
 		close(go[1]);
-		quota_name_gpu(0, GPU);
+		name_gpu(GPU);
 		body();
 		(void)!write(done[1], "", 1);
 		(void)!read(go[0], &byte, 1);
@@ -153,15 +172,16 @@ END_TEST
 
 START_TEST(processes_of_a_job_share_it)
 {
-	size_t quota = 0;
+	size_t quota = 0, used;
 	int lead;
 	pid_t pid = child(takes_60, &lead);
 
 	ck_assert(!quota_take(0, 41 * MIB));
 	ck_assert(quota_take(0, 40 * MIB));
-	ck_assert_uint_eq(quota_used_of(GPU, &quota), 100 * MIB);
+	ck_assert(quota_used_of(GPU, &used, &quota));
+	ck_assert_uint_eq(used, 100 * MIB);
 	ck_assert_uint_eq(quota, 100 * MIB);
-	ck_assert_uint_eq(quota_used_of(OTHER, &quota), 0);
+	ck_assert_uint_eq(used_of(OTHER), 0);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	ck_assert_uint_eq(quota_left(0), 60 * MIB);
@@ -199,7 +219,7 @@ static void takes_60_of_another_job(void)
 
 static void takes_60_of_another_gpu(void)
 {
-	quota_name_gpu(0, OTHER);
+	name_gpu(OTHER);
 	takes_60();
 }
 
@@ -226,7 +246,7 @@ static void takes_all_that_it_gets(int go)
 {
 	unsigned char taken = 0;
 
-	quota_name_gpu(0, GPU);
+	name_gpu(GPU);
 	while (quota_take(0, MIB))
 		taken++;
 	(void)!write(counts[1], &taken, 1);
@@ -275,7 +295,6 @@ END_TEST
 START_TEST(a_restored_process_has_its_place_again)
 {
 	uint64_t start = 1, found = 0;
-	size_t quota = 0;
 	int fd;
 
 	ck_assert(quota_take(0, 40 * MIB));
@@ -284,12 +303,61 @@ START_TEST(a_restored_process_has_its_place_again)
 	ck_assert_int_eq(pwrite(fd, &start, sizeof(start), 16), sizeof(start));
 	ck_assert_uint_eq(found, rundir_start_time(getpid()));
 	quota_restored();
-	ck_assert_uint_eq(quota_used_of(GPU, &quota), 40 * MIB);
+	ck_assert_uint_eq(used_of(GPU), 40 * MIB);
 	/* Or there is no file: it is another machine. On another GPU it has a row for that. */
 	ck_assert_int_eq(ftruncate(fd, 0), 0);
-	quota_name_gpu(0, OTHER);
-	ck_assert_uint_eq(quota_used_of(OTHER, &quota), 40 * MIB);
+	name_gpu(OTHER);
+	ck_assert_uint_eq(used_of(OTHER), 40 * MIB);
 	close(fd);
+}
+END_TEST
+
+START_TEST(memory_that_moves_to_other_gpus_counts_there_alone)
+{
+	struct gpu gpus[] = {{.uuid = GPU}, {.uuid = OTHER}}, moved = {.uuid = THIRD};
+	const struct gpu swapped[] = {gpus[1], gpus[0]};
+
+	quota_name_gpus(gpus, 2);
+	ck_assert(quota_take(0, 60 * MIB) && quota_take(1, 10 * MIB));
+	quota_name_gpus(swapped, 2);
+	ck_assert_uint_eq(used_of(OTHER), 60 * MIB);
+	ck_assert_uint_eq(used_of(GPU), 10 * MIB);
+	quota_name_gpus(&moved, 1);
+	ck_assert_uint_eq(used_of(THIRD), 60 * MIB);
+	ck_assert_uint_eq(used_of(OTHER), 0);
+	ck_assert_uint_eq(used_of(GPU), 10 * MIB);
+	ck_assert_uint_eq(quota_left(0), 40 * MIB);
+}
+END_TEST
+
+static void is_refused_60(void)
+{
+	if (quota_take(0, 60 * MIB))
+		_exit(1);
+}
+
+/* What a process is cannot be seen: it counts alone until then, and not under a wrong name afterwards. */
+START_TEST(a_lack_of_descriptors_passes)
+{
+	struct rlimit before, none;
+	int lead, status;
+	pid_t pid;
+
+	ck_assert(!getrlimit(RLIMIT_NOFILE, &before));
+	setenv("CUDAW_MEM", "100M", 1);
+	none = (struct rlimit){0, before.rlim_max};
+	ck_assert(!setrlimit(RLIMIT_NOFILE, &none));
+	name_gpu(GPU);
+	ck_assert(quota_take(0, 50 * MIB));
+	errno = 0;
+	ck_assert(!quota_take(0, 51 * MIB));
+	ck_assert_int_eq(errno, 0);
+	ck_assert(!setrlimit(RLIMIT_NOFILE, &before));
+	ck_assert_uint_eq(quota_left(0), 50 * MIB);
+	pid = child(is_refused_60, &lead);
+	close(lead);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
 }
 END_TEST
 
@@ -325,11 +393,47 @@ END_TEST
 
 START_TEST(without_a_file_each_process_counts_for_itself)
 {
+	size_t used, quota;
+
 	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
 	setenv("CUDAW_LOG_FILE", "/dev/null", 1);
+	errno = 0;
 	ck_assert(quota_take(0, 60 * MIB));
 	ck_assert(!quota_take(0, 60 * MIB));
 	ck_assert_uint_eq(quota_left(0), 40 * MIB);
+	ck_assert(!quota_used_of(GPU, &used, &quota));
+	ck_assert_int_eq(errno, 0);
+}
+END_TEST
+
+/* What was written to the file @path. */
+static const char *text_of(const char *path)
+{
+	static char text[4096];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t len = read(fd, text, sizeof(text) - 1);
+
+	ck_assert_int_ge(len, 0);
+	text[len] = '\0';
+	close(fd);
+	return text;
+}
+
+START_TEST(a_file_that_cannot_be_written_is_an_error_once)
+{
+	char log[96];
+	const char *text;
+
+	snprintf(log, sizeof(log), "%s/log", directory);
+	setenv("CUDAW_LOG_FILE", log, 1);
+	unlink(file);
+	ck_assert_int_eq(mkdir(file, 0700), 0);
+	ck_assert(quota_take(0, 60 * MIB) && quota_take(0, 10 * MIB));
+	text = strstr(text_of(log), "cannot be used: Is a directory");
+	ck_assert_ptr_nonnull(text);
+	ck_assert_ptr_null(strstr(text + 1, "cannot be used"));
+	unlink(log);
+	rmdir(file);
 }
 END_TEST
 
@@ -376,6 +480,7 @@ int main(void)
 	tcase_add_test(variables, no_variable_no_quota);
 	tcase_add_loop_test(variables, the_least_quota_counts, 0,
 			    (int)(sizeof(values) / sizeof(values[0])));
+	tcase_add_test(variables, a_lack_of_descriptors_passes);
 	suite_add_tcase(suite, variables);
 	tcase_add_checked_fixture(account, begin_with_quota, end);
 	tcase_add_test(account, a_process_has_no_more_than_its_quota);
@@ -385,8 +490,10 @@ int main(void)
 	tcase_add_test(account, a_crowd_gets_all_of_it_and_no_more);
 	tcase_add_test(account, a_fork_has_nothing);
 	tcase_add_test(account, a_restored_process_has_its_place_again);
+	tcase_add_test(account, memory_that_moves_to_other_gpus_counts_there_alone);
 	tcase_add_test(account, a_limit_of_the_file_size_ends_no_program);
 	tcase_add_test(account, without_a_file_each_process_counts_for_itself);
+	tcase_add_test(account, a_file_that_cannot_be_written_is_an_error_once);
 	tcase_add_test(account, a_lock_that_is_held_stops_nobody);
 	tcase_add_test(account, a_file_of_nonsense_is_survived);
 	suite_add_tcase(suite, account);
