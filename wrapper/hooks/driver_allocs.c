@@ -106,6 +106,8 @@ CUresult hook_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pA
 
 size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
+	if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+		return 0;
 	return d->Width * at_least_1(d->Height) * at_least_1(d->Depth) * d->NumChannels *
 	       format_bytes(d->Format);
 }

@@ -25,7 +25,10 @@ bool driver_alloc_begins(size_t size, CUdevice *dev);
 CUresult driver_alloc_ended(CUresult result, enum driver_memory_kind kind, uint64_t handle,
 			    size_t size, CUdevice dev);
 
-/* Bytes of arrays, without what the driver adds. */
+/*
+ * Bytes of arrays, without what the driver adds. Sparse ones, and those that are mapped later, have none: their memory
+ * is that of cuMemCreate().
+ */
 size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d);
 size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d);
 size_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels);

@@ -40,7 +40,7 @@ void graphs_have_memory(void)
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
 
-/* The graphs of @dev hold @bytes, as seen in @ctx. False: that is more than they had, and beyond the quota. */
+/* The graphs of @dev hold @bytes, as seen in @ctx (NULL: in none of @dev's). False: that is more than they had, and beyond the quota. */
 static bool fits(CUdevice dev, CUcontext ctx, size_t bytes)
 {
 	bool fitting = true;
@@ -52,7 +52,7 @@ static bool fits(CUdevice dev, CUcontext ctx, size_t bytes)
 		quota_give(dev, taken[dev] - bytes);
 	if (fitting) {
 		taken[dev] = bytes;
-		taken_in[dev] = ctx;
+		taken_in[dev] = ctx ? ctx : taken_in[dev];
 	}
 	pthread_mutex_unlock(&lock);
 	return fitting;
@@ -71,16 +71,23 @@ static void forget_context(CUcontext ctx)
 }
 CONTEXT_GONE(forget_context);
 
-/* Note the memory that the graphs of the current device hold. False: it is beyond the quota. */
-static bool ask(void)
+/* The current context is one of @dev. */
+static bool is_current(CUdevice dev)
+{
+	CUdevice current;
+
+	return !real.cuCtxGetDevice(&current) && current == dev;
+}
+
+/* Note the memory that the graphs of @dev hold. False: it is beyond the quota. */
+static bool ask_device(CUdevice dev)
 {
 	CUstreamCaptureMode mode;
 	cuuint64_t bytes;
 	CUresult result;
-	CUcontext ctx;
-	CUdevice dev;
+	CUcontext ctx = NULL;
 
-	if (captures_open(driver_table()) || real.cuCtxGetDevice(&dev))
+	if (captures_open(driver_table()))
 		return true;
 	/* Another thread may begin one now. */
 	mode = fence_relax();
@@ -90,7 +97,17 @@ static bool ask(void)
 	if (result)
 		return true;
 	driver_memory_add(DRIVER_MEMORY_GRAPH, (uint64_t)dev, bytes);
-	return dev >= GPU_MAX || real.cuCtxGetCurrent(&ctx) || fits(dev, green_owner(ctx), bytes);
+	if (is_current(dev))
+		real.cuCtxGetCurrent(&ctx);
+	return dev >= GPU_MAX || fits(dev, ctx ? green_owner(ctx) : NULL, bytes);
+}
+
+/* The same of the current device. */
+static bool ask(void)
+{
+	CUdevice dev;
+
+	return real.cuCtxGetDevice(&dev) || ask_device(dev);
 }
 
 /*
@@ -110,7 +127,7 @@ static CUresult prepare(CUgraphExec exec, CUstream stream)
 	if (result || ask())
 		return result;
 	if (!real.cuCtxGetDevice(&dev) && !real.cuDeviceGraphMemTrim(dev))
-		ask();
+		ask_device(dev);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -147,7 +164,7 @@ CUresult hook_cuDeviceGraphMemTrim(CUdevice device)
 	CUresult result = real.cuDeviceGraphMemTrim(device);
 
 	if (!result && __atomic_load_n(&any, __ATOMIC_RELAXED))
-		ask();
+		ask_device(device);
 	return result;
 }
 
