@@ -30,79 +30,126 @@ static enum driver_memory_kind kind_of(CUdeviceptr ptr)
 	return type == CU_MEMORYTYPE_HOST ? DRIVER_MEMORY_POOL_HOST : DRIVER_MEMORY_POOL;
 }
 
-/*
- * Of the driver's memory, @named: of a pool that the program names. Only the driver knows on which device that is,
- * so that the quota is asked afterwards. An allocation on a stream that is being captured becomes a node of a
- * graph, which has no memory before it is launched.
- */
-static CUresult add_ordered(CUresult result, CUdeviceptr *ptr, size_t size, CUstream stream,
-			    bool named)
+/* An allocation that the driver serves, on its way. */
+struct ordered {
+	CUdevice dev;  /* of whose quota it is taken; -1: of none yet */
+	bool captured; /* it becomes a node of a graph, which has no memory before it is launched */
+};
+
+static bool is_captured(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	enum driver_memory_kind kind;
-	int dev = -1;
 
-	if (result)
-		return result;
 	if (captures_open(driver_table()))
 		real.cuStreamIsCapturing(stream, &status);
-	if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
+	return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* From @pool; NULL: from that of the stream's device. False: it is beyond the quota. */
+static bool ordered_begins(struct ordered *o, const CUmemoryPool *pool, size_t size,
+			   CUstream stream)
+{
+	bool known;
+
+	o->captured = is_captured(stream);
+	known = quota_is_on() && !o->captured &&
+		(pool ? pool_device(*pool, &o->dev) : stream_device(stream, &o->dev));
+	if (!known)
+		o->dev = -1;
+	return quota_take(o->dev, size);
+}
+
+/* Of a pool that is not served here only the driver knows the device, by the pointer. */
+static bool take_late(struct ordered *o, CUdeviceptr ptr, size_t size)
+{
+	if (o->dev >= 0 || !quota_is_on())
+		return true;
+	real.cuPointerGetAttribute(&o->dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr);
+	return quota_take(o->dev, size);
+}
+
+/* As the driver without memory: see alloc_in() in pools.c. */
+static CUresult refused(CUdeviceptr *ptr)
+{
+	if (ptr)
+		*ptr = 0;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult ordered_ended(CUresult result, struct ordered *o, CUdeviceptr *ptr, size_t size,
+			      CUstream stream, bool named)
+{
+	enum driver_memory_kind kind;
+
+	if (result) {
+		quota_give(o->dev, size);
+		return result;
+	}
+	if (o->captured) {
 		graphs_have_memory();
 		return result;
 	}
 	kind = named ? kind_of(*ptr) : DRIVER_MEMORY_POOL;
-	if (kind == DRIVER_MEMORY_POOL && quota_is_on())
-		real.cuPointerGetAttribute(&dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *ptr);
-	if (!quota_take(dev, size)) {
+	if (kind == DRIVER_MEMORY_POOL && !take_late(o, *ptr, size)) {
 		real.cuMemFreeAsync(*ptr, stream);
-		*ptr = 0;
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return refused(ptr);
 	}
-	driver_memory_add_taken(kind, *ptr, size, dev, NULL);
+	driver_memory_add_taken(kind, *ptr, size, o->dev, NULL);
 	return result;
 }
 
 CUresult hook_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
 	CUresult result = pools_alloc(dptr, bytesize, NULL, hStream);
+	struct ordered o;
 
-	return result == CUDA_ERROR_NOT_SUPPORTED
-		       ? add_ordered(real.cuMemAllocAsync(dptr, bytesize, hStream), dptr, bytesize,
-				     hStream, false)
-		       : result;
+	if (result != CUDA_ERROR_NOT_SUPPORTED)
+		return result;
+	if (!ordered_begins(&o, NULL, bytesize, hStream))
+		return refused(dptr);
+	result = real.cuMemAllocAsync(dptr, bytesize, hStream);
+	return ordered_ended(result, &o, dptr, bytesize, hStream, false);
 }
 
 CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
 	CUresult result = pools_alloc(dptr, bytesize, NULL, per_thread(hStream));
+	struct ordered o;
 
-	return result == CUDA_ERROR_NOT_SUPPORTED
-		       ? add_ordered(real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream), dptr,
-				     bytesize, per_thread(hStream), false)
-		       : result;
+	if (result != CUDA_ERROR_NOT_SUPPORTED)
+		return result;
+	if (!ordered_begins(&o, NULL, bytesize, per_thread(hStream)))
+		return refused(dptr);
+	result = real.cuMemAllocAsync_ptsz(dptr, bytesize, hStream);
+	return ordered_ended(result, &o, dptr, bytesize, per_thread(hStream), false);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 				      CUstream hStream)
 {
 	CUresult result = pools_alloc(dptr, bytesize, &pool, hStream);
+	struct ordered o;
 
-	return result == CUDA_ERROR_NOT_SUPPORTED
-		       ? add_ordered(real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream),
-				     dptr, bytesize, hStream, true)
-		       : result;
+	if (result != CUDA_ERROR_NOT_SUPPORTED)
+		return result;
+	if (!ordered_begins(&o, &pool, bytesize, hStream))
+		return refused(dptr);
+	result = real.cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
+	return ordered_ended(result, &o, dptr, bytesize, hStream, true);
 }
 
 CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 					   CUstream hStream)
 {
 	CUresult result = pools_alloc(dptr, bytesize, &pool, per_thread(hStream));
+	struct ordered o;
 
-	return result == CUDA_ERROR_NOT_SUPPORTED
-		       ? add_ordered(
-				 real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream),
-				 dptr, bytesize, per_thread(hStream), true)
-		       : result;
+	if (result != CUDA_ERROR_NOT_SUPPORTED)
+		return result;
+	if (!ordered_begins(&o, &pool, bytesize, per_thread(hStream)))
+		return refused(dptr);
+	result = real.cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream);
+	return ordered_ended(result, &o, dptr, bytesize, per_thread(hStream), true);
 }
 
 /* cuMemFreeAsync() also takes memory of cuMemAlloc(). */

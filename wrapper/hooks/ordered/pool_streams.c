@@ -100,6 +100,15 @@ static bool device_of(CUcontext ctx, CUdevice *dev)
 	return got && *dev >= 0 && *dev < GPU_MAX;
 }
 
+bool stream_device(CUstream stream, CUdevice *dev)
+{
+	CUcontext ctx;
+
+	if (stream_is_default(stream))
+		return !real.cuCtxGetDevice(dev);
+	return !real.cuStreamGetCtx(stream, &ctx) && device_of(ctx, dev);
+}
+
 /*
  * An object with no more than what streams of @ctx may have from one another. An event belongs to its
  * context: that of another one cannot be recorded.

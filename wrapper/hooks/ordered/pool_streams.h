@@ -92,6 +92,9 @@ extern bool streams_any; /* a stream is known; also read without pools_lock */
 /* With pools_lock held; NULL: it is unknown. */
 struct stream *stream_find(const struct key *key);
 
+/* Without pools_lock: the device of @stream; false: the driver does not know it, or it has too high a number. */
+bool stream_device(CUstream stream, CUdevice *dev);
+
 /* Without pools_lock: learn about a stream. */
 void stream_learn(CUstream stream, const struct key *key, CUcontext ctx);
 
