@@ -124,11 +124,12 @@ void engine_yield(struct engine_op *op)
 		return;
 	}
 	op->mapped = saved_mapped_bytes(&engine.saved);
-	ret = engine_out(op, together ? SIZE_MAX : op->bytes, together, start + op->timeout_ms);
+	ret = engine_out(op, op->bytes, together, start + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
-	if (!ret && together)
-		engine_meet_released(op);
+	/* The others wait for it. What this process shares stays where it gives a part only, as it is to. */
+	if (!ret && together && engine_meet_released(op) && !engine_is_out())
+		*op->result.note = '\0';
 	went_out();
 	left = saved_mapped_bytes(&engine.saved);
 	engine_has_moved(op, op->mapped - left, true);

@@ -247,10 +247,10 @@ static int fail_unmap(const struct out *out)
 	if (!out->together || !sharing_is_joint())
 		return engine_fail_driver(&op->result, op->drv, "unmap", out->error);
 	/*
-	 * All bytes are saved, and the others have no way back: the job is paused as well. All of
-	 * its memory counts as out, also that which is mapped: a resume copies it back.
+	 * All bytes are saved, and the others have no way back: the job is paused as well. All that
+	 * was saved counts as out, also what is mapped: a resume copies it back.
 	 */
-	engine.saved.in = 0;
+	engine.saved.in = size_min(engine.saved.in, out->from);
 	snprintf(op->result.note, sizeof(op->result.note), "memory stays on the GPU: unmap: %s",
 		 engine_error_name(op->drv, out->error));
 	return 0;

@@ -8,7 +8,7 @@ import time
 import simlib  # noqa: F401
 from gpulib import check, cudaw, cudaw_ok, main
 from harness import until
-from turnslib import FOREVER, counting, finish, members, ranks, rows, start_daemon, states, take_turns
+from turnslib import FOREVER, counting, finish, listed, members, ranks, rows, start_daemon, states, take_turns
 
 
 def are_together():
@@ -43,6 +43,21 @@ def processes_that_share_memory():
     check(all(row["turns"] for row in members().values()), f"the turns are {members()}")
     finish(one)
     goes_on(many)
+
+
+def each_process_gives_what_its_gpu_lacks():
+    os.environ["CUDAW_SIM_DEVICES"] = "2"
+    start_daemon()
+    jobs = [ranks(name, "sharing", 2, "--gpus", 2, "--ipc", 1, "--kib", 2048, "--ballast", 128)
+            for name in ("first", "second")]
+    for _ in range(4):
+        take_turns(jobs)
+        until(lambda: any(all(gpu["total"] // 4 < gpu["mapped"] < gpu["total"] for gpu in row["gpu"])
+                          for row in listed() if row["state"] == "waits"), 10,
+              "one waits, and has kept a part of its memory")
+    for job in jobs:
+        goes_on(job)
+    del os.environ["CUDAW_SIM_DEVICES"]
 
 
 def processes_that_wait_for_each_other():
@@ -135,6 +150,6 @@ def the_daemon_is_killed():
     goes_on(many)
 
 
-main(processes_that_share_memory, processes_that_wait_for_each_other, the_user_pauses_one_of_two_jobs,
-     the_user_pauses_one_process, the_processes_are_killed, a_process_joins_while_its_job_is_out,
-     the_daemon_is_killed)
+main(processes_that_share_memory, each_process_gives_what_its_gpu_lacks, processes_that_wait_for_each_other,
+     the_user_pauses_one_of_two_jobs, the_user_pauses_one_process, the_processes_are_killed,
+     a_process_joins_while_its_job_is_out, the_daemon_is_killed)

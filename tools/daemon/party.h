@@ -18,6 +18,7 @@ struct process {
 	uint32_t id; /* 0: the place is free */
 	struct party *party;
 	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS], context[TURNS_GPUS];
+	uint32_t gpus; /* a bit for each on which it has memory, or may take it now */
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
 	bool stops;       /* it is to stop, or has stopped */
@@ -52,7 +53,9 @@ struct party {
 	bool fails;         /* a process has failed in the round under way */
 	int timeout_ms;
 	uint64_t bytes;
-	bool context;  /* it is to give that, too */
+	uint64_t gives[TURNS_GPUS]; /* of its processes together; of an order to give memory */
+	bool context;               /* it is to give that, too */
+	bool follows;  /* the round is of processes that follow their job: they give everything */
 	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
 
 	enum round_kind round;

@@ -216,7 +216,7 @@ static bool slots_are_free(const struct turns *t, const struct account *m)
 
 struct choice {
 	struct account *victim[TURNS_MEMBERS];
-	uint64_t bytes[TURNS_MEMBERS];
+	uint64_t gives[TURNS_MEMBERS][TURNS_GPUS];
 	bool context[TURNS_MEMBERS]; /* the context goes, too */
 	size_t n;
 };
@@ -253,21 +253,26 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 	return best;
 }
 
-/* What is still missing where @x gives up @bytes. */
-static uint64_t give_up(const struct account *x, int64_t *missing)
+static void give_everything(uint64_t *gives)
 {
-	uint64_t bytes = TURNS_ALL;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		gives[g] = TURNS_ALL;
+}
+
+/* Choose @x, which gives up what is @missing, and no more. */
+static void add_missing(struct choice *c, struct account *x, int64_t *missing)
+{
+	uint64_t *gives = c->gives[c->n];
 
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		uint64_t held = books_held(x, g);
+		uint64_t part = missing[g] > 0 ? (uint64_t)missing[g] : 0;
 
-		if (!held)
-			continue;
-		if (books_has_one_gpu(x) && missing[g] > 0 && (uint64_t)missing[g] < held)
-			bytes = (uint64_t)missing[g];
-		missing[g] -= (int64_t)(bytes < held ? bytes : held);
+		gives[g] = part < held ? part : TURNS_ALL;
+		missing[g] -= (int64_t)(part < held ? part : held);
 	}
-	return bytes;
+	c->context[c->n] = false;
+	c->victim[c->n++] = x;
 }
 
 /*
@@ -280,7 +285,7 @@ static bool has_alone(struct turns *t, const struct account *e, int gpu, const s
 		bool counts = x != e && books_held(x, gpu);
 
 		for (size_t i = 0; c && i < c->n; i++)
-			counts &= c->victim[i] != x || c->bytes[i] < books_held(x, gpu);
+			counts &= c->victim[i] != x || c->gives[i][gpu] < books_held(x, gpu);
 		if (counts)
 			return false;
 	}
@@ -336,8 +341,8 @@ static void add_whole(struct choice *c, struct account *x, int64_t *missing)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
 		missing[g] -= (int64_t)books_held(x, g);
+	give_everything(c->gives[c->n]);
 	c->context[c->n] = false;
-	c->bytes[c->n] = TURNS_ALL;
 	c->victim[c->n++] = x;
 }
 
@@ -438,9 +443,7 @@ static bool choose(struct turns *t, const struct account *e, bool head, struct c
 		x = best_victim(t, e, head, c, missing);
 		if (!x)
 			return false;
-		c->context[c->n] = false;
-		c->bytes[c->n] = give_up(x, missing);
-		c->victim[c->n++] = x;
+		add_missing(c, x, missing);
 	}
 }
 
@@ -470,15 +473,31 @@ static bool choose_for(struct turns *t, struct account *e, bool head, struct cho
 	return false;
 }
 
-/* @context: that is to go as well. */
-static void order_yield(struct turns *t, struct account *x, uint64_t bytes, bool context,
+/* The sum of what @x gives, or TURNS_ALL. */
+static uint64_t sum_given(const struct account *x, const uint64_t *gives)
+{
+	uint64_t sum = 0;
+	bool all = true;
+
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		all &= gives[g] == TURNS_ALL;
+		sum += gives[g] == TURNS_ALL ? books_held(x, g) : gives[g];
+	}
+	return all ? TURNS_ALL : sum;
+}
+
+/* @gives: of each GPU. @context: that is to go as well. */
+static void order_yield(struct turns *t, struct account *x, const uint64_t *gives, bool context,
 			uint32_t entrant)
 {
-	if (!books_order(t, &(struct turns_order){.kind = TURNS_YIELD,
-						  .id = x->id,
-						  .bytes = bytes,
-						  .context = context,
-						  .timeout_ms = books_rest_ms(t, x)}))
+	struct turns_order order = {.kind = TURNS_YIELD,
+				    .id = x->id,
+				    .bytes = sum_given(x, gives),
+				    .context = context,
+				    .timeout_ms = books_rest_ms(t, x)};
+
+	memcpy(order.gives, gives, sizeof(order.gives));
+	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
 	if (x->room <= books_mapped(x))
@@ -489,7 +508,7 @@ static void order_yield(struct turns *t, struct account *x, uint64_t bytes, bool
 	x->rests = false;
 	x->leaves_for = entrant;
 	x->gives_context = context;
-	x->gives_all = bytes == TURNS_ALL;
+	x->gives_all = order.bytes == TURNS_ALL;
 	x->given = false;
 	/* It waits from when it says so. */
 	if (x->ran && !x->ngrows)
@@ -500,7 +519,8 @@ static void order_answer(struct turns *t, struct account *m, int i, enum turns_o
 {
 	struct grow *g = &m->grows[i];
 
-	if (!books_order(t, &(struct turns_order){.kind = kind, .id = m->id, .serial = g->serial}))
+	if (!books_order(t, &(struct turns_order){
+				    .kind = kind, .id = m->id, .serial = g->serial, .gpu = g->gpu}))
 		return;
 	if (kind == TURNS_TRY) {
 		m->need[g->gpu].promised += g->bytes;
@@ -628,7 +648,7 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {
 		e->gets_contexts |= c->context[i];
-		order_yield(t, c->victim[i], c->bytes[i], c->context[i], e->id);
+		order_yield(t, c->victim[i], c->gives[i], c->context[i], e->id);
 	}
 	hand_over(t, e);
 	if (anew)
@@ -786,6 +806,8 @@ static bool leaves_room(struct turns *t, const struct account *m)
 
 static void tidy(struct turns *t, struct account *m)
 {
+	uint64_t gives[TURNS_GPUS];
+
 	if (leaves_room(t, m))
 		books_take_room_back(t, m, t->now);
 	refuse_growth(t, m);
@@ -796,8 +818,10 @@ static void tidy(struct turns *t, struct account *m)
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
 	m->takes_all |= m->given && books_is_on_drained(t, m);
-	if (is_to_leave(t, m) && t->now >= m->asked_until)
-		order_yield(t, m, TURNS_ALL, false, 0);
+	if (!is_to_leave(t, m) || t->now < m->asked_until)
+		return;
+	give_everything(gives);
+	order_yield(t, m, gives, false, 0);
 }
 
 static void make_orders(struct turns *t)

@@ -5,6 +5,8 @@
  */
 #include "tools/daemon/party.h"
 
+#include <string.h>
+
 #define LOOK_MS 2 /* while processes come to rest */
 #define ORDERS  64
 
@@ -105,13 +107,32 @@ static bool any_asked(struct parties *p, const struct party *party)
 	return false;
 }
 
+/*
+ * What @m gives of what its job is to give: its part of that on its GPU, nothing where the GPU lacks nothing. One with
+ * several GPUs, or of which nothing is known, gives everything.
+ */
+static uint64_t part_of(struct parties *p, const struct party *party, const struct process *m)
+{
+	unsigned __int128 all = 0;
+	int gpu = m->gpus ? __builtin_ctz(m->gpus) : 0;
+
+	if (party->follows || party->bytes == TURNS_ALL || m->gpus != 1U << gpu ||
+	    party->gives[gpu] == TURNS_ALL)
+		return TURNS_ALL;
+	FOR_EACH_OF(p, party, other)
+		all += other->mapped[gpu];
+	if (all <= m->mapped[gpu])
+		return party->gives[gpu];
+	return (uint64_t)((party->gives[gpu] * (unsigned __int128)m->mapped[gpu] + all - 1) / all);
+}
+
 static void order_process(struct parties *p, const struct party *party, const struct process *m)
 {
 	struct party_order order = {.id = m->id, .hold = party->together};
 
 	if (party->round == ROUND_OUT) {
 		order.kind = PARTY_YIELD;
-		order.bytes = party->together ? TURNS_ALL : party->bytes;
+		order.bytes = part_of(p, party, m);
 		order.context = party->context && !party->together;
 		order.timeout_ms = party->timeout_ms;
 	} else {
@@ -126,6 +147,7 @@ static void begin_round(struct parties *p, struct party *party, double now)
 {
 	size_t n = 0;
 
+	party->follows = party->out && !party->fresh;
 	party->together = party_count(p, party) > 1;
 	FOR_EACH_OF(p, party, m) {
 		m->asked = m->out != party->out || (party->fresh && party->out);
@@ -145,9 +167,14 @@ static void begin_round(struct parties *p, struct party *party, double now)
 			m->asked = false;
 		return;
 	}
-	FOR_EACH_OF(p, party, m)
-		if (m->asked)
-			order_process(p, party, m);
+	FOR_EACH_OF(p, party, m) {
+		if (!m->asked)
+			continue;
+		/* One that is out is at rest. */
+		if (m->out && party->rest.ranks)
+			rest_leave(&party->rest, m->rank);
+		order_process(p, party, m);
+	}
 }
 
 /* Processes that could not follow their job do so on their own. */
@@ -279,6 +306,7 @@ static void take_yield(struct parties *p, struct party *party, const struct turn
 	if (party->round == ROUND_IN)
 		stop_taking(p, party);
 	take_order(p, party, true, order->bytes);
+	memcpy(party->gives, order->gives, sizeof(party->gives));
 	party->context = order->context;
 	party->timeout_ms = order->timeout_ms;
 }
@@ -301,11 +329,13 @@ static void pass_answer(struct parties *p, const struct turns_order *order)
 {
 	struct process *m = parties_find(p, (uint32_t)(order->serial >> 32));
 
-	if (m)
-		give(p,
-		     &(struct party_order){.kind = order->kind == TURNS_TRY ? PARTY_TRY : PARTY_NO,
-					   .id = m->id,
-					   .serial = (uint32_t)order->serial});
+	if (!m)
+		return;
+	if (order->kind == TURNS_TRY)
+		m->gpus |= 1U << order->gpu;
+	give(p, &(struct party_order){.kind = order->kind == TURNS_TRY ? PARTY_TRY : PARTY_NO,
+				      .id = m->id,
+				      .serial = (uint32_t)order->serial});
 }
 
 static void pass_limit(struct parties *p, const struct party *party, int ms)

@@ -48,7 +48,7 @@ enum turns_end {
 };
 
 enum turns_order_kind {
-	/* Give back @bytes, or more; come to rest within @timeout_ms first. @context: all, and the context. */
+	/* Give back @gives of each GPU, or more; come to rest within @timeout_ms first. @context: all, and the context. */
 	TURNS_YIELD,
 	TURNS_ROOM,  /* so many bytes may be on its GPUs, in all */
 	TURNS_TRY,   /* the allocation @serial may try again */
@@ -60,8 +60,10 @@ enum turns_order_kind {
 struct turns_order {
 	enum turns_order_kind kind;
 	uint32_t id;
-	uint64_t bytes;
+	uint64_t bytes;             /* of a yield, the sum of @gives, or TURNS_ALL */
+	uint64_t gives[TURNS_GPUS]; /* TURNS_ALL: everything there */
 	uint64_t serial;
+	int gpu; /* of the allocation */
 	int timeout_ms;
 	bool on, context;
 };

@@ -493,6 +493,38 @@ START_TEST(one_on_two_gpus_takes_turns)
 }
 END_TEST
 
+/* The bytes of the order that it has. */
+static uint64_t ordered_bytes(enum party_order_kind kind, uint32_t id)
+{
+	for (size_t i = 0; i < w.n; i++)
+		if (w.queue[i].order.kind == kind && w.queue[i].order.id == id)
+			return w.queue[i].order.bytes;
+	ck_abort_msg("no such order");
+}
+
+/* 30 MiB are missing on the first GPU: of its two processes each gives its part, and that on the other GPU nothing. */
+START_TEST(each_gives_what_its_gpu_lacks)
+{
+	uint32_t large, small, far, one;
+
+	begin(6, 0);
+	large = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, large, 0, 40 * MIB, 40 * MIB, w.now);
+	small = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, small, 0, 20 * MIB, 20 * MIB, w.now);
+	far = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, far, 1, 60 * MIB, 60 * MIB, w.now);
+	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, one, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, one, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, large);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, large) >> 20, 20);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, small) >> 20, 10);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, far), 0);
+	end();
+}
+END_TEST
+
 /* The room that was too little for both is enough for the other one. */
 START_TEST(one_of_two_ends_while_they_get_room)
 {
@@ -533,6 +565,31 @@ static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other)
 	wait_for_order(PARTY_YIELD, *first);
 	end_move(*first, 0);
 }
+
+/* It has less room than it needs, and a process that joins is to go out as well: that gives it no more room. */
+START_TEST(one_joins_while_the_job_has_too_little_room)
+{
+	uint32_t first, second, other, third;
+
+	begin(6, 0);
+	begin_two(&first, &second, &other);
+	end_move(second, 0);
+	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
+	parties_need(w.parties, second, 0, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_TRY, other);
+	parties_need(w.parties, other, 0, 70 * MIB, 70 * MIB, w.now);
+	parties_want(w.parties, first, w.now);
+	wait_for_order(PARTY_YIELD, other);
+	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, third, 0, 1 * MIB, 1 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, third);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, third), TURNS_ALL);
+	end_move(third, 0);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
 
 /* The one that is out already comes back at once, and nobody is let go. */
 START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
@@ -867,6 +924,8 @@ int main(void)
 	tcase_add_test(cases, a_signal_to_one_leaves_the_growth_of_others);
 	tcase_add_test(cases, what_others_want_outlives_one_that_is_paused);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
+	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
+	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
