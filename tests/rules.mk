@@ -366,7 +366,7 @@ bench-pause:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
 
 ## bench-turns: measure jobs that take turns (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
-# Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone. ARGS="--quantum 60"
+# Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone, ranks. ARGS="--quantum 60"
 bench-turns:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_turns.py $(PART:%=--part %) $(ARGS) --results $(RESULTS)
 

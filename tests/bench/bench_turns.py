@@ -9,7 +9,7 @@ Parts:
   beside    the same beside a third process that computes: how many steps it makes meanwhile
   handover  two jobs that do not fit together: the time from the moment at which the GPU has done the
             work of the one to that at which the other runs, and how long the work took beside it
-  turns, interactive, fairness, fit, alone: jobs that take turns under cudawd (turns_two.py)
+  turns, interactive, fairness, fit, alone, ranks: jobs that take turns under cudawd (turns_two.py)
 
 Each part prints its figures as a line of JSON, too.
 
@@ -25,7 +25,7 @@ from benchlib import Table, need
 
 from bench_pause import figures_of
 import gpulib
-from gpulib import Failure, Job, Skip, check, hog, idle_gpu_used, job_command
+from gpulib import Failure, Job, Skip, check, cudaw, hog, idle_gpu_used, job_command
 from harness import ends_with_us
 from lease import EVERYTHING, Lease
 import turns_two
@@ -227,7 +227,8 @@ def run_parts(bench, args):
     exchanges = {"probe": bench.probe, "beside": bench.beside, "handover": bench.handover}
     turns = turns_two.Turns(bench, args)
     parts = {**exchanges, "turns": turns.turns, "interactive": turns.interactive,
-             "fairness": turns.fairness, "fit": turns.fit, "alone": turns.alone_step}
+             "fairness": turns.fairness, "fit": turns.fit, "alone": turns.alone_step,
+             "ranks": turns.ranks}
     idle_gpu_used()
     if any(part in exchanges for part in args.part.split(",")):
         bench.ceiling()
@@ -256,6 +257,8 @@ def main():
         print(f"skipped: {skip}")
         return 77
     except Failure:
+        for command in ("turns", "events"):
+            print(cudaw(command).stdout[-4000:])
         gpulib.discard_jobs(good=False)
         raise
     finally:

@@ -3,10 +3,11 @@
 alone in the same run, and has every job verify its memory.
 
   turns        two trainings of 80 GiB, a run for each quantum: of serial, which is 1 if a turn costs nothing
-  interactive  a job of 40 GiB that works now and then beside a training of 110 GiB
-  fairness     three jobs of 60 GiB, of equal weights, and of weights 1:2:1
+  interactive  a job that works now and then beside a training
+  fairness     jobs of the given weights
   fit          two jobs of 60 GiB, which fit together, natively, with cudaw, and with cudawd
   alone        a training step natively, with cudaw, and with cudawd
+  ranks        two trainings of two ranks, a GPU each, that hold 84 GiB of both: of serial, beside one natively
 
 On the simulated driver, with --simulated, it takes --scale 0.002, and the figures mean nothing.
 """
@@ -32,6 +33,7 @@ ENDLESS = 10000000
 OF_SERIAL = {30: 0.97, 10: 0.93}
 CALL_P50, CALL_P99, TRAINING_KEEPS = 0.5, 1.0, 0.90
 JAIN, POINTS = 0.99, 2
+RANKS_GIB, RANKS_OF_SERIAL = 84, 0.90
 FIT, ALONE = 0.99, 1.003
 
 
@@ -44,6 +46,10 @@ def add_options(parser):
     parser.add_argument("--burst-seconds", type=float, default=0.2, help="interactive: each (0.2)")
     parser.add_argument("--think", default="2,6", help="interactive: seconds between them (2,6)")
     parser.add_argument("--idle", help="interactive: cudawd's --idle (its default)")
+    parser.add_argument("--visitor-gib", type=float, default=40, help="interactive: of the visitor (40)")
+    parser.add_argument("--beside-gib", type=float, default=110, help="interactive: of the training (110)")
+    parser.add_argument("--weights", default="1:1:1,1:2:1", help="fairness: of the jobs of each run (1:1:1,1:2:1)")
+    parser.add_argument("--fair-gib", type=float, default=60, help="fairness: of each job (60)")
     parser.add_argument("--fair-seconds", type=float, default=150, help="fairness: each weights (150)")
     parser.add_argument("--rounds", type=int, default=3, help="fit: of each kind (3)")
     parser.add_argument("--pairs", type=int, default=4, help="alone: processes of each kind (4)")
@@ -57,6 +63,7 @@ class Timed(Job):
 
     def __init__(self, *args, **options):
         self.times = []
+        self.name = options.get("name")
         super().__init__(*args, **options)
 
     def take(self, line):
@@ -82,7 +89,8 @@ def measured(seconds):
 
 
 def members():
-    return {row["pid"]: row for row in json.loads(cudaw_ok("turns", "--json"))["members"]}
+    """A row of each job by its name: of one of its processes, which have their turns together."""
+    return {row["name"]: row for row in json.loads(cudaw_ok("turns", "--json"))["members"]}
 
 
 def handover_ms():
@@ -105,7 +113,7 @@ def runner(jobs):
     """One of the jobs whose turn it is."""
     def found():
         rows = members()
-        return [job for job in jobs if rows.get(job.pid, {}).get("state") in ("runs", "idle")]
+        return [job for job in jobs if rows.get(job.name, {}).get("state") in ("runs", "idle")]
     return until(found, 60, "a job has its turn")[0]
 
 
@@ -134,15 +142,15 @@ class Watch:
     have parts of it. look() is called often."""
 
     def __init__(self, jobs):
-        self.had = {job.pid: 0 for job in jobs}
+        self.had = {job.name: 0 for job in jobs}
         self.looked, self.ran = time.monotonic(), []
 
     def look(self):
         now = time.monotonic()
-        for pid in self.ran:
-            self.had[pid] += (now - self.looked) / len(self.ran)
+        for name in self.ran:
+            self.had[name] += (now - self.looked) / len(self.ran)
         rows = members()
-        self.looked, self.ran = now, [pid for pid in self.had if rows.get(pid, {}).get("state") == "runs"]
+        self.looked, self.ran = now, [name for name in self.had if rows.get(name, {}).get("state") == "runs"]
 
 
 def whole_cycles(jobs, seconds, more=120, look=lambda: None):
@@ -150,13 +158,13 @@ def whole_cycles(jobs, seconds, more=120, look=lambda: None):
     kept its turn for @more seconds then, to that moment. Meanwhile look() is called often."""
     def turns():
         rows = members()
-        return {job.pid: rows[job.pid]["turns"] for job in jobs if job.pid in rows}
+        return {job.name: rows[job.name]["turns"] for job in jobs if job.name in rows}
 
     def begun():
         """A job whose turn has begun since the last call."""
         nonlocal before
         before, last = turns(), before
-        return next((pid for pid, count in before.items() if count > last.get(pid, count)), None)
+        return next((name for name, count in before.items() if count > last.get(name, count)), None)
     before = {}
     until(lambda: len(turns()) == len(jobs), 30, "all jobs have joined")
     whose = until(begun, 120 / PATIENCE, "a turn begins")
@@ -261,10 +269,10 @@ class Turns:
 
     def interactive(self):
         self.start_daemon(*(("--idle", self.args.idle) if self.args.idle else ()))
-        visitor = self.started("visitor", self.counter(40, "--each-line", 1), kind="interactive")
+        visitor = self.started("visitor", self.counter(self.args.visitor_gib, "--each-line", 1), kind="interactive")
         self.burst(visitor, 0)
         calls_alone = [self.burst(visitor, self.args.burst_seconds) for _ in range(5)]
-        training = self.started("training", self.counter(110))
+        training = self.started("training", self.counter(self.args.beside_gib))
         alone = self.alone(training)
         calls, start = [], time.monotonic()
         rng, think = seeded(), [float(word) for word in self.args.think.split(",")]
@@ -311,10 +319,11 @@ class Turns:
 
     def fairness(self):
         self.start_daemon("--quantum", "10" if not self.args.simulated else "0.5")
-        for weights in ((1, 1, 1), (1, 2, 1)):
-            jobs = [self.started("job1", self.counter(60), weights[0])]
+        for run in self.args.weights.split(","):
+            weights = [int(weight) for weight in run.split(":")]
+            jobs = [self.started("job1", self.counter(self.args.fair_gib), weights[0])]
             alone = self.alone(jobs[0])
-            jobs += [self.started(f"job{number}", self.counter(60), weight)
+            jobs += [self.started(f"job{number}", self.counter(self.args.fair_gib), weight)
                      for number, weight in enumerate(weights[1:], 2)]
             watch = Watch(jobs)
             start, end = whole_cycles(jobs, self.args.fair_seconds, more=45, look=watch.look)
@@ -369,7 +378,7 @@ class Turns:
         window = measured(self.args.alone_seconds)
         if kind == "cudawd":
             rows = members()
-            equal([rows[job.pid]["turns"] for job in jobs], [0, 0], "turns of jobs that fit")
+            equal([rows[job.name]["turns"] for job in jobs], [0, 0], "turns of jobs that fit")
         for job in jobs:
             finish(job)
         return sum(job.rate(*window) for job in jobs)
@@ -391,7 +400,7 @@ class Turns:
         for racer in racers:
             racer.ready()
         until(members, 10, "one has joined")
-        equal(list(members()), [racers[2].job.pid], "who has joined")
+        equal([row["pid"] for row in members().values()], [racers[2].job.pid], "who has joined")
         take_turns(racers, self.args.race_rounds)
         losses = [[line for line in racer.job.lines if line.startswith("loss ")] for racer in racers]
         check(losses[0] == losses[1] == losses[2], f"the losses differ: {losses}")
@@ -411,3 +420,43 @@ class Turns:
             for what, value in (("native", native), ("cudaw", cudaw_alone), ("cudawd", cudawd)):
                 self.bench.figure(f"alone {name} {what}", value, unit)
             self.bench.figure(f"alone {name} ratio", ratio, "x")
+
+    def ranks(self):
+        """Of each job, the daemon's row is that of one of its processes."""
+        if self.args.simulated:
+            os.environ["CUDAW_SIM_DEVICES"] = "2"
+            source = ("sharing", "--gpus", 2, "--ipc", 1, "--kib", 2048, "--ballast", self.mib(RANKS_GIB),
+                      "--steps", ENDLESS)
+        else:
+            source = ("nccl_training.py", "--kind", "ddp", "--transport", "default", "--gib", RANKS_GIB,
+                      "--steps", ENDLESS)
+        native = self.started("native", source, mode="native", turns="off")
+        alone = [self.alone(native)]
+        native.discard()
+        self.start_daemon("--quantum", "10")
+        jobs = [self.started(name, source) for name in ("first", "second")]
+        for job in jobs:
+            job.wait_steps(2, timeout=120)
+        start, end = whole_cycles(jobs, self.args.seconds)
+        same_steps(jobs)
+        same_steps([native, jobs[0]])
+        steps = [job.count(start, end) for job in jobs]
+        for job in jobs:
+            job.discard()
+        native = self.started("native", source, mode="native", turns="off")
+        alone.append(self.alone(native))
+        native.discard()
+        self.show_ranks(alone, steps, end - start)
+
+    def show_ranks(self, alone, steps, seconds):
+        of_serial = sum(steps) / seconds / statistics.mean(alone)
+        handover = handover_ms()
+        self.bench.row("two ranks, natively and alone, before and after",
+                       rates=", ".join(f"{rate:.3f}" for rate in alone) + " steps/s")
+        self.bench.row("two such jobs in turns of 10 s", f"{handover:.0f} ms to begin one",
+                       f"{sum(steps) / seconds:.3f} steps/s", f"of serial {of_serial:.4f}, {seconds:.0f} s",
+                       self.table.at_least(of_serial, RANKS_OF_SERIAL))
+        for what, value, unit in (("alone before", alone[0], "1/s"), ("alone after", alone[1], "1/s"),
+                                  ("of serial", of_serial, "x"), ("begins after", handover, "ms"),
+                                  ("window", seconds, "s")):
+            self.bench.figure(f"ranks {what}", value, unit)

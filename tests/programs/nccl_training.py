@@ -7,6 +7,8 @@ all_reduce included, is replayed as a CUDA graph. Rank 0 prints "step K LOSS", a
 --transport is one of nccl_rank.py. --launcher torchrun: PyTorch's own launcher starts the ranks.
 --visible: each rank sees its GPU alone (CUDA_VISIBLE_DEVICES). --groups N: every N steps the losses are
 summed in a new communicator, and the old one is destroyed; with --split it is split from the first one.
+--gib: each rank has so much data that it makes on its GPU, of which each step takes another part. The GPU
+works for longer on that than the host on the step.
 """
 import argparse
 import os
@@ -29,6 +31,7 @@ def parse():
     parser.add_argument("--visible", action="store_true")
     parser.add_argument("--groups", type=int, default=0)
     parser.add_argument("--split", action="store_true")
+    parser.add_argument("--gib", type=int, default=0)
     parser.add_argument("--rank", type=int, default=os.environ.get("RANK"))
     parser.add_argument("--store")
     return parser.parse_args()
@@ -129,13 +132,20 @@ def train(args):
     # The ranks of a tensor-parallel model all see the same data.
     torch.manual_seed(100 + (0 if args.kind == "tensor" else args.rank))
     inputs = torch.randn(8, 64, 512, device=device)
+    data = [torch.randn(1024, 512, 512, device=device) for _ in range(args.gib)]    # 1 GiB each
     group = None
     for k in range(args.steps):
         if args.groups and k % args.groups == 0:
             if group:
                 dist.destroy_process_group(group)
             group = dist.new_group(list(range(args.ranks)))
-        total = step(inputs[k % len(inputs)])
+        x = inputs[k % len(inputs)]
+        if data:
+            part = data[k % len(data)]
+            for _ in range(8):
+                product = torch.bmm(part, part)
+            x = torch.tanh(x @ product[k // len(data) % len(part)])
+        total = step(x)
         if args.kind != "graph":
             dist.all_reduce(total, group=group)
         # The ranks look at their results at different steps, so that they run ahead of each other.
