@@ -139,15 +139,6 @@ static int is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
-/* The exit code is not 0 if output was lost. */
-static int said_all(int code)
-{
-	if (!fflush(stdout) && !ferror(stdout))
-		return code;
-	complain("stdout: %s", strerror(errno));
-	return code ? code : EXIT_FAILED;
-}
-
 /*
  * Keep the numbers of closed standard descriptors from what the command opens, which would get its
  * output. Nothing can be written to them, and the program of 'cudaw run' finds them closed.
@@ -163,12 +154,11 @@ static void fill_standard(void)
 		close(fd);
 }
 
-int main(int argc, char **argv)
+/* Returns an exit code. */
+static int carry_out(int argc, char **argv)
 {
 	const struct command *command;
 	char name[32];
-
-	fill_standard();
 
 	if (argc < 2) {
 		complain("no command given");
@@ -205,5 +195,21 @@ int main(int argc, char **argv)
 	/* getopt(3) puts it in front of its messages. */
 	snprintf(name, sizeof(name), "cudaw %s", command->name);
 	argv[1] = name;
-	return said_all(command->main(argc - 1, argv + 1));
+	return command->main(argc - 1, argv + 1);
+}
+
+/* The exit code is not 0 if output was lost. An earlier write may have failed, whose reason is gone. */
+static int said_all(int code)
+{
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout))
+		return code;
+	complain("stdout: %s", errno ? strerror(errno) : "the output is not whole");
+	return code ? code : EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+	fill_standard();
+	return said_all(carry_out(argc, argv));
 }

@@ -99,6 +99,10 @@ int output_file(const char *path, const char *text, size_t size)
 	FILE *file;
 	int fd;
 
+	if (!path) {
+		fwrite(text, 1, size, stdout);
+		return EXIT_DONE;
+	}
 	if (!stat(path, &st) && !S_ISREG(st.st_mode)) {
 		complain("%s: expected a regular file, or a new name", path);
 		return EXIT_FAILED;

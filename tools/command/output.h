@@ -25,7 +25,8 @@ int output_json(json_t *root);
 
 /*
  * Replace the file at @path by one with @text, in one step, which others may read. What is there and is no regular file
- * is refused. If that fails, the file stays as it was, and a message says why. Returns an exit code.
+ * is refused. If that fails, the file stays as it was, and a message says why. Without @path, @text goes to stdout, and
+ * the end of the command says what could not be written (main() in cudaw.c). Returns an exit code.
  */
 int output_file(const char *path, const char *text, size_t size);
 

@@ -284,7 +284,7 @@ static int show(struct watching *w, bool follows)
 	err = print_gathered(w);
 	if (!err && !code && follows)
 		err = follow(w);
-	if (err)
+	if (err && !ferror(stdout)) /* of which main() speaks */
 		complain("events: %s", strerror(-err));
 	return err ? EXIT_FAILED : code;
 }

@@ -35,10 +35,7 @@ static int print(const char *path)
 
 	if (code)
 		return code;
-	if (path)
-		code = output_file(path, text, size);
-	else if (fwrite(text, 1, size, stdout) != size || fflush(stdout))
-		code = EXIT_FAILED;
+	code = output_file(path, text, size);
 	free(text);
 	return code;
 }

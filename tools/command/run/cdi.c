@@ -79,6 +79,20 @@ static int find_parts(char libraries[PATH_MAX], char command[PATH_MAX])
 	return EXIT_FAILED;
 }
 
+/* NULL on failure; for free(3). */
+static char *lines_of(const json_t *root)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	bool good = out && !json_dumpf(root, out, JSON_INDENT(1)) && putc('\n', out) != EOF;
+
+	if (out && !fclose(out) && good)
+		return text;
+	free(text);
+	return NULL;
+}
+
 static int print(const char *path)
 {
 	char libraries[PATH_MAX], command[PATH_MAX], *text;
@@ -90,16 +104,13 @@ static int print(const char *path)
 	root = json_pack("{s:s, s:s, s:[o, o]}", "cdiVersion", CDI_VERSION, "kind", CDI_KIND,
 			 "devices", device("pause", libraries, command, false),
 			 device("turns", libraries, command, true));
-	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	text = root ? lines_of(root) : NULL;
 	json_decref(root);
 	if (!text) {
 		complain("cdi: expected paths in UTF-8: %s", libraries);
 		return EXIT_FAILED;
 	}
-	if (path)
-		code = output_file(path, text, strlen(text));
-	else if (puts(text) < 0 || fflush(stdout))
-		code = EXIT_FAILED;
+	code = output_file(path, text, strlen(text));
 	free(text);
 	return code;
 }
