@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/nvml.h"
+#include "common/nvml_types.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,20 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/*
- * From nvml.h (CUDA 13.0), which a toolkit may lack. NVML_SUCCESS is 0; nvmlMemory_t is in bytes.
- */
-typedef void *nvmlDevice_t;
-typedef struct {
-	unsigned long long total, free, used;
-} nvmlMemory_t;
-typedef struct {
-	unsigned int pid;
-	unsigned long long usedGpuMemory;
-	unsigned int gpuInstanceId, computeInstanceId;
-} nvmlProcessInfo_t;
-#define NVML_VALUE_NOT_AVAILABLE (~0ULL)
 
 static struct {
 	int (*init)(void);

@@ -9,6 +9,7 @@
  * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With
  * TEST_NVML_ONLY, a UUID, it knows no other.
  */
+#include "common/nvml_types.h"
 #include "tests/sim/account.h"
 
 #include <dlfcn.h>
@@ -19,24 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define NOT_SUPPORTED 3 /* NVML_ERROR_NOT_SUPPORTED */
-#define NOT_FOUND     6 /* NVML_ERROR_NOT_FOUND */
-
-struct memory {
-	unsigned long long total, free, used;
-};
-
-struct memory_v2 {
-	unsigned int version;
-	unsigned long long total, reserved, free, used;
-};
-
-struct process {
-	unsigned int pid;
-	unsigned long long bytes;
-	unsigned int instances[2];
-};
 
 static FILE *open_holders(void)
 {
@@ -52,15 +35,16 @@ static FILE *open_holders(void)
 
 /* What is known of a GPU. */
 struct gpu {
-	struct memory memory;
-	struct process processes[ACCOUNT_SLOTS];
+	nvmlMemory_t memory;
+	nvmlProcessInfo_t processes[ACCOUNT_SLOTS];
 	unsigned int count;
 };
 
 static void add_process(struct gpu *gpu, unsigned int pid, unsigned long long bytes)
 {
 	if (bytes && gpu->count < ACCOUNT_SLOTS)
-		gpu->processes[gpu->count++] = (struct process){.pid = pid, .bytes = bytes};
+		gpu->processes[gpu->count++] =
+			(nvmlProcessInfo_t){.pid = pid, .usedGpuMemory = bytes};
 }
 
 static bool is_ours(const struct account_slot *slot)
@@ -146,14 +130,14 @@ static bool read_gpu(const char *uuid, struct gpu *gpu)
 #pragma GCC visibility push(default)
 int nvmlInit_v2(void);
 int nvmlDeviceGetCount_v2(unsigned int *count);
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
-int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device);
-int nvmlDeviceGetUUID(void *device, char *text, unsigned int size);
-int nvmlDeviceGetIndex(void *device, unsigned int *index);
-int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
-int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory);
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
-					    struct process *infos);
+int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
+int nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int size);
+int nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index);
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
+int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+					    nvmlProcessInfo_t *infos);
 #pragma GCC visibility pop
 
 int nvmlInit_v2(void)
@@ -166,38 +150,38 @@ int nvmlDeviceGetCount_v2(unsigned int *count)
 	const char *gpus = getenv("TEST_NVML_COUNT");
 
 	if (!gpus)
-		return NOT_SUPPORTED;
+		return NVML_ERROR_NOT_SUPPORTED;
 	*count = strtoul(gpus, NULL, 10);
 	return 0;
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
+int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
 	const char *only = getenv("TEST_NVML_ONLY");
 
 	*device = (void *)uuid;
-	return only && strcmp(only, uuid) ? NOT_FOUND : 0;
+	return only && strcmp(only, uuid) ? NVML_ERROR_NOT_FOUND : 0;
 }
 
-int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device)
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
 	*device = getenv("TEST_NVML_UUID");
-	return *device && index == 1 ? 0 : NOT_SUPPORTED;
+	return *device && index == 1 ? 0 : NVML_ERROR_NOT_SUPPORTED;
 }
 
-int nvmlDeviceGetUUID(void *device, char *text, unsigned int size)
+int nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int size)
 {
 	snprintf(text, size, "%s", (const char *)device);
 	return 0;
 }
 
-int nvmlDeviceGetIndex(void *device, unsigned int *index)
+int nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	*index = (unsigned int)number_of(device);
 	return 0;
 }
 
-static int memory_of(void *device, struct memory *memory)
+static int memory_of(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	const char *bytes = getenv("TEST_NVML_FREE"), *ms = getenv("TEST_NVML_MS");
 	FILE *holders = open_holders();
@@ -214,28 +198,28 @@ static int memory_of(void *device, struct memory *memory)
 		return 0;
 	}
 	if (!bytes)
-		return NOT_SUPPORTED;
-	*memory = (struct memory){.free = strtoull(bytes, NULL, 10)};
+		return NVML_ERROR_NOT_SUPPORTED;
+	*memory = (nvmlMemory_t){.free = strtoull(bytes, NULL, 10)};
 	return 0;
 }
 
-int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	return memory_of(device, memory);
 }
 
 /* The driver has reserved a MiB. */
-int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory)
+int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-	struct memory all = {0};
+	nvmlMemory_t all = {0};
 	int error = memory_of(device, &all);
 
-	*memory = (struct memory_v2){memory->version, all.total, 1 << 20, all.free, all.used};
+	*memory = (nvmlMemory_v2_t){memory->version, all.total, 1 << 20, all.free, all.used};
 	return error;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
-					    struct process *infos)
+int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+					    nvmlProcessInfo_t *infos)
 {
 	const char *text = getenv("TEST_NVML_PROCESS");
 	FILE *holders = open_holders();
@@ -243,9 +227,9 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count,
 	struct gpu gpu;
 
 	read_gpu(device, &gpu);
-	*count = text && sscanf(text, "%u %llu", &infos->pid, &infos->bytes) == 2;
+	*count = text && sscanf(text, "%u %llu", &infos->pid, &infos->usedGpuMemory) == 2;
 	while (holders && *count < room &&
-	       fscanf(holders, "%u %llu", &infos[*count].pid, &infos[*count].bytes) == 2)
+	       fscanf(holders, "%u %llu", &infos[*count].pid, &infos[*count].usedGpuMemory) == 2)
 		++*count;
 	for (unsigned int i = 0; i < gpu.count && *count < room; i++)
 		infos[(*count)++] = gpu.processes[i];

@@ -7,37 +7,21 @@
  * The memory by both calls, and that of the process, which has N MiB by CUDA. In the end, what becomes of a function
  * that the NVML of the tests lacks.
  */
+#include "common/nvml_types.h"
 #include "tests/programs/kernels.h"
 
 #include <dlfcn.h>
-
-#define FUNCTION_NOT_FOUND 13 /* NVML_ERROR_FUNCTION_NOT_FOUND */
-
-struct memory {
-	unsigned long long total, free, used;
-};
-
-struct memory_v2 {
-	unsigned int version;
-	unsigned long long total, reserved, free, used;
-};
-
-struct process {
-	unsigned int pid;
-	unsigned long long bytes;
-	unsigned int instances[2];
-};
 
 static unsigned long mib = 8;
 static void *library;
 
 static struct {
 	int (*init)(void);
-	int (*by_uuid)(const char *uuid, void **device);
-	int (*memory)(void *device, struct memory *memory);
-	int (*memory_v2)(void *device, struct memory_v2 *memory);
-	int (*processes)(void *device, unsigned int *count, struct process *infos);
-	int (*name)(void *device, char *name, unsigned int size);
+	int (*by_uuid)(const char *uuid, nvmlDevice_t *device);
+	int (*memory)(nvmlDevice_t device, nvmlMemory_t *memory);
+	int (*memory_v2)(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+	int (*processes)(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos);
+	int (*name)(nvmlDevice_t device, char *name, unsigned int size);
 } nvml;
 
 static void *function(const char *name)
@@ -64,22 +48,22 @@ static void open_nvml(void)
 	CALL(nvml.init());
 }
 
-static unsigned long long own_bytes(void *device)
+static unsigned long long own_bytes(nvmlDevice_t device)
 {
-	struct process processes[64];
+	nvmlProcessInfo_t processes[64];
 	unsigned int count = 64;
 
 	CALL(nvml.processes(device, &count, processes));
 	for (unsigned int i = 0; i < count; i++)
 		if (processes[i].pid == (unsigned int)getpid())
-			return processes[i].bytes;
+			return processes[i].usedGpuMemory;
 	return 0;
 }
 
-static void say(void *device)
+static void say(nvmlDevice_t device)
 {
-	struct memory memory;
-	struct memory_v2 v2 = {.version = (unsigned int)sizeof(v2) | 2 << 24};
+	nvmlMemory_t memory;
+	nvmlMemory_v2_t v2 = {.version = (unsigned int)sizeof(v2) | 2 << 24};
 
 	CALL(nvml.memory(device, &memory));
 	CALL(nvml.memory_v2(device, &v2));
@@ -97,7 +81,7 @@ int main(int argc, char **argv)
 	struct kernels gpu;
 	CUdeviceptr data;
 	CUuuid uuid;
-	void *device;
+	nvmlDevice_t device;
 
 	step_parse(argc, argv, options, 1);
 	open_nvml();
@@ -114,8 +98,9 @@ int main(int argc, char **argv)
 		step_done(k);
 	}
 	printf("a function that the library lacks: %s\n",
-	       !nvml.name                                                    ? "missing"
-	       : nvml.name(device, name, sizeof(name)) == FUNCTION_NOT_FOUND ? "refused"
-									     : "answered");
+	       !nvml.name ? "missing"
+	       : nvml.name(device, name, sizeof(name)) == NVML_ERROR_FUNCTION_NOT_FOUND
+		       ? "refused"
+		       : "answered");
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "common/find/find.h"
 #include "common/log.h"
 #include "common/nvml.h"
+#include "common/nvml_types.h"
 #include "common/protocol/quota.h"
 #include "common/size.h"
 #include "common/system/forks.h"
@@ -22,19 +23,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-
-/* From nvml.h (CUDA 13.0), which a toolkit may lack. */
-#define NVML_ERROR_LIBRARY_NOT_FOUND    12
-#define NVML_ERROR_FUNCTION_NOT_FOUND   13
-#define NVML_DEVICE_UUID_V2_BUFFER_SIZE 96
-typedef void *nvmlDevice_t;
-typedef struct {
-	unsigned long long total, free, used;
-} nvmlMemory_t;
-typedef struct {
-	unsigned int version;
-	unsigned long long total, reserved, free, used;
-} nvmlMemory_v2_t;
 
 static const char *const names[] = {LIBNVML_EXPORTS(TRAMP_NAME)};
 
