@@ -94,30 +94,26 @@ def a_pause_by_the_user_outlives_the_stop():
     verify_and_end(job)
 
 
-def sigcont_before_it_has_stopped():
+def runs_on_after(number):
+    """The signal comes before the job has stopped."""
     job = counter(env=HELD)
     hold("out")
     job.send(signal.SIGTSTP)
     job.wait_state("pausing")
-    job.send(signal.SIGCONT)
+    job.send(number)
     is_noticed(job)
     let_go("out")
     job.wait_steps(job.steps() + 3)
     equal((job.state(), stopped_by(job.pid)), ("running", None), "the state, and the signal that stopped it")
     verify_and_end(job)
+
+
+def sigcont_before_it_has_stopped():
+    runs_on_after(signal.SIGCONT)
 
 
 def a_resume_before_it_has_stopped():
-    job = counter(env=HELD)
-    hold("out")
-    job.send(signal.SIGTSTP)
-    job.wait_state("pausing")
-    job.send(signal.SIGUSR2)
-    is_noticed(job)
-    let_go("out")
-    job.wait_steps(job.steps() + 3)
-    equal((job.state(), stopped_by(job.pid)), ("running", None), "the state, and the signal that stopped it")
-    verify_and_end(job)
+    runs_on_after(signal.SIGUSR2)
 
 
 def it_stops_though_the_gpu_is_not_free():

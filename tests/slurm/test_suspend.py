@@ -23,8 +23,8 @@ def by_hand():
     job.finish()
 
 
-def preempted():
-    """Both fit only one after the other. Slurm's restart changes nothing."""
+def begin_preempted():
+    """A cluster, a job that is suspended, its PID, and the job for which it is."""
     cluster = Cluster()
     low = cluster.counting(140, *WHOLE)
     low.wait_steps(10)
@@ -32,6 +32,12 @@ def preempted():
     high = cluster.counting(200, *WHOLE, partition="high")
     high.wait_steps(10)
     check_suspended(low, pid)
+    return cluster, low, pid, high
+
+
+def preempted():
+    """Both fit only one after the other. Slurm's restart changes nothing."""
+    cluster, low, pid, high = begin_preempted()
     for server in ("slurmd", "slurmctld"):
         cluster.kill(server)
         cluster.start(server)
@@ -44,13 +50,7 @@ def preempted():
 
 
 def killed_while_suspended():
-    cluster = Cluster()
-    low = cluster.counting(140, *WHOLE)
-    low.wait_steps(10)
-    pid = low.pid()
-    high = cluster.counting(200, *WHOLE, partition="high")
-    high.wait_steps(10)
-    check_suspended(low, pid)
+    _, low, pid, high = begin_preempted()
     os.kill(pid, signal.SIGKILL)
     until(lambda: not low.rows(), 30, "cudawd knows that it is gone")
     high.finish()

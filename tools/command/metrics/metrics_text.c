@@ -179,7 +179,9 @@ static const struct job_transfer *transfer_at(const struct job *job, size_t at)
 	return (const struct job_transfer *)((const char *)&job->status + at);
 }
 
-static void say_seconds(const struct metric *metric, FILE *out, const struct known *known)
+/* How long the transfer took, or the bytes that it @moved. */
+static void say_transfer(const struct metric *metric, FILE *out, const struct known *known,
+			 bool moved)
 {
 	const struct job *job;
 
@@ -189,22 +191,21 @@ static void say_seconds(const struct metric *metric, FILE *out, const struct kno
 		if (!transfer->known)
 			continue;
 		begin_job(out, metric, job);
-		end_seconds(out, transfer->ms);
+		if (moved)
+			end(out, transfer->bytes);
+		else
+			end_seconds(out, transfer->ms);
 	}
+}
+
+static void say_seconds(const struct metric *metric, FILE *out, const struct known *known)
+{
+	say_transfer(metric, out, known, false);
 }
 
 static void say_moved(const struct metric *metric, FILE *out, const struct known *known)
 {
-	const struct job *job;
-
-	for (size_t i = 0; (job = next_job(known, &i));) {
-		const struct job_transfer *transfer = transfer_at(job, metric->at);
-
-		if (!transfer->known)
-			continue;
-		begin_job(out, metric, job);
-		end(out, transfer->bytes);
-	}
+	say_transfer(metric, out, known, true);
 }
 
 /* ---- turns */
