@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/quota.h"
 #include "common/system/forks.h"
-#include "common/gpu.h"
 #include "common/system/proc.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
@@ -45,7 +44,7 @@ struct row {
 
 static struct {
 	size_t each[GPU_MAX];
-	char variable[32]; /* one that is in effect */
+	char variable[sizeof(((struct quota_variable *)0)->name)]; /* one that is in effect */
 	bool on, is_job_s; /* CUDAW_MEM alone is in effect */
 } quotas;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -60,35 +59,39 @@ static struct account {
 
 static __thread bool refused __attribute__((tls_model("initial-exec")));
 
-/* 0: none. */
-static size_t read_hami(const char *name)
+void quota_variable(int number, struct quota_variable *variable)
 {
-	const char *value = secure_getenv(name);
-	size_t size = 0;
+	const char *value;
 
-	if (value && *value && !size_parse(value, &size))
-		pr_err("%s=%s: " QUOTA_HAMI_WHY, name, value);
-	return size;
+	*variable = (struct quota_variable){.name = QUOTA_HAMI};
+	if (number)
+		snprintf(variable->name, sizeof(variable->name), QUOTA_HAMI "_%d", number - 1);
+	value = secure_getenv(variable->name);
+	variable->value = value ? value : "";
+	variable->wrong = *variable->value && !size_parse(value, &variable->quota);
+}
+
+static void read_variable(int number, struct quota_variable *variable)
+{
+	quota_variable(number, variable);
+	if (variable->wrong)
+		pr_err("%s=%s: " QUOTA_HAMI_WHY, variable->name, variable->value);
 }
 
 static void read_quotas(void)
 {
-	size_t mem = SIZE_MAX, every = read_hami(QUOTA_HAMI);
-	char name[sizeof(quotas.variable)];
+	struct quota_variable every, one;
+	size_t mem = SIZE_MAX;
 
 	setting_size(SETTING_MEM, &mem);
+	read_variable(0, &every);
 	for (int dev = 0; dev < GPU_MAX; dev++) {
-		size_t hami;
-
-		snprintf(name, sizeof(name), QUOTA_HAMI "_%d", dev);
-		hami = read_hami(name);
-		if (!hami) {
-			hami = every;
-			snprintf(name, sizeof(name), QUOTA_HAMI);
-		}
-		quotas.each[dev] = hami ? size_min(hami, mem) : mem;
-		if (hami && hami < mem)
-			strcpy(quotas.variable, name);
+		read_variable(dev + 1, &one);
+		if (!one.quota)
+			one = every;
+		quotas.each[dev] = one.quota ? size_min(one.quota, mem) : mem;
+		if (one.quota && one.quota < mem)
+			strcpy(quotas.variable, one.name);
 	}
 	quotas.is_job_s = !*quotas.variable;
 	if (quotas.is_job_s && mem != SIZE_MAX)

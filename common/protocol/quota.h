@@ -35,11 +35,26 @@
  *
  * Threads: any. One lock of this module is held over the calls to the file system, and no other is taken.
  */
+#include "common/gpu.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 #define QUOTA_HAMI     "CUDA_DEVICE_MEMORY_LIMIT"
 #define QUOTA_HAMI_WHY "expected a number of bytes, as 4147m; it limits nothing"
+
+/* HAMi's variables: number 0 is that of every GPU, number I + 1 that of GPU I. There are no others. */
+#define QUOTA_VARIABLES (GPU_MAX + 1)
+
+struct quota_variable {
+	char name[40];
+	const char *value; /* "": it is not set */
+	size_t quota;      /* 0: none, also for 0 and for a wrong value */
+	bool wrong;        /* QUOTA_HAMI_WHY */
+};
+
+/* As the environment has it now. */
+void quota_variable(int number, struct quota_variable *variable);
 
 /* True if the environment has a quota for any GPU. Read once. */
 bool quota_is_on(void);

@@ -151,6 +151,12 @@ def test_a_memory_limit_that_no_gpu_has():
         equal("libnvidia-ml.so.1" in preloaded, there)
     preloaded = cudaw("run", "sh", "-c", "echo $LD_PRELOAD", env={**env, "CUDA_DEVICE_MEMORY_LIMIT_1": "1g"}).out
     contains(preloaded, "limited/libnvidia-ml.so.1")
+    # Neither of these values is one.
+    for name, value in (("CUDA_DEVICE_MEMORY_LIMIT", "0"), ("CUDA_DEVICE_MEMORY_LIMIT", "half"),
+                        ("CUDA_DEVICE_MEMORY_LIMIT_1", ""), ("CUDA_DEVICE_MEMORY_LIMIT_OF_1", "1g"),
+                        ("CUDAW_MEM", "1M")):
+        result = cudaw("run", "sh", "-c", "echo $LD_PRELOAD", env={**env, name: value})
+        equal((name, value, "libnvidia-ml.so.1" in result.out), (name, value, False))
 
 
 def test_wrong_limits_of_schedulers_are_said_at_once():
@@ -158,6 +164,12 @@ def test_wrong_limits_of_schedulers_are_said_at_once():
         result = cudaw("run", "true", env={name: value})
         equal((result.code, result.err),
               (0, f"cudaw: warning: {name}={value}: expected a number of bytes, as 4147m; it limits nothing\n"))
+
+
+def test_variables_with_longer_names_are_of_others():
+    for name in "CUDA_DEVICE_MEMORY_LIMIT_POLICY", "CUDA_DEVICE_MEMORY_LIMITS", "CUDA_DEVICE_MEMORY_LIMIT_01":
+        result = cudaw("run", "true", env={name: "half"})
+        equal((result.code, result.err), (0, ""))
 
 
 def test_wrong_signals_are_those_that_a_job_does_not_take():

@@ -132,13 +132,19 @@ static int preload(const char *path)
 	return code;
 }
 
-/* The job has a memory limit, by whatever value. */
+/* As quota_is_on() in the job, which says so of wrong values. */
 static bool is_limited(void)
 {
-	for (char **entry = environ; *entry; entry++)
-		if (!strncmp(*entry, QUOTA_HAMI, strlen(QUOTA_HAMI)))
+	const char *mem = variable(settings[SETTING_MEM].name);
+	struct quota_variable hami;
+	char why[SETTING_WHY];
+
+	for (int i = 0; i < QUOTA_VARIABLES; i++) {
+		quota_variable(i, &hami);
+		if (hami.quota)
 			return true;
-	return *variable(settings[SETTING_MEM].name);
+	}
+	return *mem && setting_check(&settings[SETTING_MEM], mem, why);
 }
 
 /* Put the auditor at @path before others, unless it is first. Returns an exit code, 0 for success. */

@@ -4,7 +4,6 @@
 #include "common/system/memory_fs.h"
 #include "common/protocol/quota.h"
 #include "common/settings.h"
-#include "common/size.h"
 #include "common/system/signal_name.h"
 #include "checkpoint/snapshot/dir.h"
 #include "common/text.h"
@@ -137,19 +136,15 @@ static void explain_name(const char *name, char *why)
 /* Variables of others that set a memory limit. */
 static void check_limits(settings_say *say, void *arg)
 {
-	char name[64], clean[128];
-	size_t size;
+	struct quota_variable hami;
+	char clean[128];
 
-	for (char **entry = environ; *entry; entry++) {
-		const char *value = strchr(*entry, '=');
-
-		if (strncmp(*entry, QUOTA_HAMI, strlen(QUOTA_HAMI)) != 0 || !value || !value[1] ||
-		    size_parse(value + 1, &size))
+	for (int i = 0; i < QUOTA_VARIABLES; i++) {
+		quota_variable(i, &hami);
+		if (!hami.wrong)
 			continue;
-		snprintf(clean, sizeof(clean), "%.*s", (int)(value - *entry), *entry);
-		format_copy(name, sizeof(name), clean);
-		format_copy(clean, sizeof(clean), value + 1);
-		say(arg, name, clean, QUOTA_HAMI_WHY);
+		format_copy(clean, sizeof(clean), hami.value);
+		say(arg, hami.name, clean, QUOTA_HAMI_WHY);
 	}
 }
 
