@@ -31,7 +31,7 @@ def answer(job):
 def ways_end(env=None, unlimited=()):
     job = Job("quota", env={**LIMIT, **(env or {})})
     lines = dict(line.split(": ") for line in job.result().splitlines()[:-1])
-    equal(len(lines), 9, "the number of ways")
+    equal(len(lines), 10, "the number of ways")
     for call, answered in lines.items():
         equal(answered, NOT_FULL if call in unlimited else FULL, call)
     equal(memory(job), "free 64 of 64 MiB, device 64", "what the program sees at the end")

@@ -117,10 +117,16 @@ static CUresult graph_take(uint64_t *handle)
 	return result;
 }
 
+/* The driver keeps its memory for later graphs. */
 static void graph_free(uint64_t handle)
 {
 	CALL(cuStreamSynchronize(stream));
 	CALL(cuGraphExecDestroy((CUgraphExec)handle));
+}
+
+static void graph_free_and_trim(uint64_t handle)
+{
+	graph_free(handle);
 	CALL(cuDeviceGraphMemTrim(gpu.dev));
 }
 
@@ -137,6 +143,7 @@ static const struct kind {
 	{"cuMemAllocManaged", managed_take, any_free},
 	{"cuArrayCreate", array_take, array_free},
 	{"graph", graph_take, graph_free},
+	{"graph after others", graph_take, graph_free_and_trim},
 	{"cuMemAlloc", alloc_take, any_free},
 };
 static const struct kind after_reset = {"after a reset", alloc_take, any_free};

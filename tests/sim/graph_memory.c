@@ -8,7 +8,8 @@
 
 #include <stdlib.h>
 
-static size_t used[SIM_MAX_DEVICES], high[SIM_MAX_DEVICES];
+/* What graphs have, what the driver holds for them until it is trimmed, and the most of it. */
+static size_t used[SIM_MAX_DEVICES], reserved[SIM_MAX_DEVICES], high[SIM_MAX_DEVICES];
 
 CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t size,
 			    CUdeviceptr *ptr)
@@ -34,8 +35,9 @@ CUresult graph_memory_alloc(struct sim_capture *c, struct sim_ctx *ctx, size_t s
 		return result;
 	m->ptrs[m->count++] = *ptr;
 	used[ctx->dev] += size;
-	if (high[ctx->dev] < used[ctx->dev])
-		high[ctx->dev] = used[ctx->dev];
+	reserved[ctx->dev] += size;
+	if (high[ctx->dev] < reserved[ctx->dev])
+		high[ctx->dev] = reserved[ctx->dev];
 	return node_new(c->graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, NULL, &node);
 }
 
@@ -83,15 +85,17 @@ SIM_EXPORT cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr,
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!value || attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
 		return CUDA_ERROR_INVALID_VALUE;
-	*(cuuint64_t *)value = attr == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ||
-					       attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
-				       ? used[dev]
-				       : high[dev];
+	*(cuuint64_t *)value = attr == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT       ? used[dev]
+			       : attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT ? reserved[dev]
+										: high[dev];
 	return CUDA_SUCCESS;
 }
 
 SIM_EXPORT cuDeviceGraphMemTrim(CUdevice dev)
 {
 	SIM_ENTER(cuDeviceGraphMemTrim, NEED_HEALTHY);
-	return dev >= 0 && dev < sim.config.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	if (dev < 0 || dev >= sim.config.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	reserved[dev] = used[dev];
+	return CUDA_SUCCESS;
 }

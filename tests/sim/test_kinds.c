@@ -136,6 +136,9 @@ START_TEST(test_graph_memory)
 	ok(cu.cuGraphExecDestroy(exec));
 	ck_assert_uint_eq(word_at(data + 4092), 7);
 	ok(cu.cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &used));
+	ck_assert_uint_eq(used, 4096);
+	ok(cu.cuDeviceGraphMemTrim(0));
+	ok(cu.cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &used));
 	ck_assert_uint_eq(used, 0);
 	ok(cu.cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &used));
 	ck_assert_uint_eq(used, 4096);

@@ -50,7 +50,7 @@
 	X(cuMemPoolImportFromShareableHandle) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) \
 	X(cuMemPoolSetAccess) X(cuMemPoolGetAccess) X(cuMemPoolGetAttribute) \
 	X(cuMemPoolSetAttribute) X(cuMemAllocFromPoolAsync) X(cuDeviceGetDefaultMemPool) \
-	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuDeviceGetGraphMemAttribute) \
+	X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuDeviceGetGraphMemAttribute) X(cuDeviceGraphMemTrim) \
 	X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuArray3DGetDescriptor_v2) \
 	X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
 	X(cuMemcpy2D_v2) X(cuMemcpy3D_v2) X(cuTexObjectCreate) X(cuTexObjectDestroy) \

@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/gpu.h"
 #include "common/protocol/quota.h"
+#include "common/size.h"
 #include "common/system/forks.h"
 #include "vmem/addresses/translate.h"
 #include "vmem/context_gone.h"
@@ -40,22 +41,44 @@ void graphs_have_memory(void)
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
 
-/* The graphs of @dev hold @bytes, as seen in @ctx (NULL: in none of @dev's). False: that is more than they had, and beyond the quota. */
-static bool fits(CUdevice dev, CUcontext ctx, size_t bytes)
+/* Under lock. */
+static void note(CUdevice dev, CUcontext ctx, size_t bytes)
 {
-	bool fitting = true;
+	taken[dev] = bytes;
+	taken_in[dev] = ctx ? ctx : taken_in[dev];
+}
+
+/* True if the graphs of @dev had @had; they have @bytes now. */
+static bool has_noted(CUdevice dev, CUcontext ctx, size_t had, size_t bytes)
+{
+	bool same;
 
 	pthread_mutex_lock(&lock);
-	if (bytes > taken[dev])
-		fitting = quota_take(dev, bytes - taken[dev]);
-	else
-		quota_give(dev, taken[dev] - bytes);
-	if (fitting) {
-		taken[dev] = bytes;
-		taken_in[dev] = ctx ? ctx : taken_in[dev];
-	}
+	same = taken[dev] == had;
+	if (same)
+		note(dev, ctx, bytes);
 	pthread_mutex_unlock(&lock);
-	return fitting;
+	return same;
+}
+
+/*
+ * The graphs of @dev hold @bytes, as seen in @ctx (NULL: in none of @dev's). False: that is more than they had, and
+ * beyond the quota. It is taken without the lock, as it may wait.
+ */
+static bool fits(CUdevice dev, CUcontext ctx, size_t bytes)
+{
+	size_t had;
+
+	for (;;) {
+		had = __atomic_load_n(&taken[dev], __ATOMIC_RELAXED);
+		if (bytes > had && !quota_take(dev, bytes - had))
+			return false;
+		if (has_noted(dev, ctx, had, bytes))
+			break;
+		quota_give(dev, size_less(bytes, had));
+	}
+	quota_give(dev, size_less(had, bytes));
+	return true;
 }
 
 /* Its graphs are gone. If others have memory, the next launch of one sees it. */
@@ -110,24 +133,40 @@ static bool ask(void)
 	return real.cuCtxGetDevice(&dev) || ask_device(dev);
 }
 
+/* Upload the graph, which takes its memory. False: it is beyond the quota. */
+static bool upload_fits(CUgraphExec exec, CUstream stream, CUresult *result)
+{
+	if (real.cuGraphUpload)
+		*result = real.cuGraphUpload(exec, stream);
+	return *result || ask();
+}
+
+/* Give back what graphs of the current device keep for later launches. */
+static bool trim(void)
+{
+	CUdevice dev;
+
+	if (real.cuCtxGetDevice(&dev) || real.cuDeviceGraphMemTrim(dev))
+		return false;
+	ask_device(dev);
+	return true;
+}
+
 /*
  * The memory of a graph comes with its first launch, or with cuGraphUpload(). So that a launch beyond the quota
- * fails, the graph is uploaded first, and its memory is given back if it is too much.
+ * fails, the graph is uploaded first, and its memory is given back if it is too much; if others gave theirs back, it may
+ * fit then.
  */
 static CUresult prepare(CUgraphExec exec, CUstream stream)
 {
 	CUresult result = graphs_usable(exec);
-	CUdevice dev;
 
 	if (result || !quota_is_on() || !__atomic_load_n(&any, __ATOMIC_RELAXED) ||
 	    captures_open(driver_table()))
 		return result;
-	if (real.cuGraphUpload)
-		result = real.cuGraphUpload(exec, stream);
-	if (result || ask())
+	if (upload_fits(exec, stream, &result) || (trim() && upload_fits(exec, stream, &result)))
 		return result;
-	if (!real.cuCtxGetDevice(&dev) && !real.cuDeviceGraphMemTrim(dev))
-		ask_device(dev);
+	trim();
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
