@@ -135,6 +135,8 @@ static bool look_for_lost(void)
 		wake_open();
 	}
 	robbed |= pipe_lost || server_lost;
+	if (pipe_lost || server_lost)
+		quota_imaged(control_awaits_done(job_now()));
 	return pipe_lost || server_lost;
 }
 
@@ -214,8 +216,10 @@ static void on_exit_any(void)
 /* Last of all: until the program's own exit handlers have run, they may wait for a resume. */
 __attribute__((destructor)) static void unlink_socket(void)
 {
-	if (forks_is_ours() && started)
+	if (forks_is_ours() && started) {
 		server_unlink();
+		quota_end();
+	}
 }
 
 static void begin_anew_in_child(void)

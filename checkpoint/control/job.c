@@ -7,6 +7,7 @@
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "common/clock.h"
+#include "common/protocol/quota.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -242,6 +243,7 @@ int job_take(const struct control_event *event)
 	set_expiry(event);
 	ret = control_take(&state, event, &actions);
 
+	quota_imaged(control_awaits_done(&state));
 	perform_all(&actions);
 	return ret;
 }

@@ -2,45 +2,31 @@
 #include "common/protocol/quota.h"
 #include "common/system/forks.h"
 #include "common/system/proc.h"
+#include "common/protocol/quota_file.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
 #include "common/system/shortage.h"
-#include "common/system/size_signal.h"
 #include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "memory limit: "
 #include "common/log.h"
 
 /*
- * For the lock of the file, which is held for some system calls: 0.1 ms to 5 ms between two tries, a second in
+ * For the lock of the account, which is held for some system calls: 0.1 ms to 5 ms between two tries, a second in
  * all. Its holder may have been stopped: then others try once only, until that succeeds.
  */
 #define TRIES      205
 #define TRY_US     100
 #define TRY_MAX_US 5000
-
-#define ROWS 16 /* that are read at once */
-
-/* Zeros are a free one. */
-struct row {
-	char job[8];
-	uint32_t pid, unused;
-	uint64_t start; /* clock ticks since boot */
-	uint64_t ids;   /* the PID namespace */
-	char gpu[48];
-	uint64_t quota, bytes;
-};
 
 static struct {
 	size_t each[GPU_MAX];
@@ -51,7 +37,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 FORKS_LOCK(lock);
 /* Under lock: */
-static struct row self; /* this process; no PID: it is not known yet */
+static char job[RUNDIR_ID_SIZE]; /* "": not known yet */
+static bool imaged;
 static struct account {
 	char gpu[NVML_UUID_SIZE]; /* "": not known yet */
 	size_t own, others;
@@ -137,222 +124,154 @@ static int find_root(pid_t *root)
 	return shortage();
 }
 
-static uint64_t ids_here(void)
+/* Returns 0 or a shortage: the job is not known yet, and must not get a wrong name for the process's life. */
+static int find_job(void)
 {
-	struct stat st;
-
-	return stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
-}
-
-/* Returns 0 or a shortage: the process is not known yet, and must not get a wrong name for its life. */
-static int find_self(void)
-{
-	struct row found = {.pid = (uint32_t)getpid(), .ids = ids_here()};
+	char found[RUNDIR_ID_SIZE];
 	pid_t root;
-	int error;
+	int error = 0;
 
-	if (self.pid)
+	if (*job)
 		return 0;
-	found.start = rundir_start_time(getpid());
-	error = shortage();
-	if (!error && !(setting_text(SETTING_JOB) && quotas.is_job_s)) {
-		error = find_root(&root);
-		rundir_id_of(root, found.job);
+	if (setting_text(SETTING_JOB) && quotas.is_job_s) {
+		errno = 0;
+		rundir_job_id(found);
 	} else {
-		rundir_job_id(found.job);
+		error = find_root(&root);
+		rundir_id_of(root, found);
 	}
 	error = error ? error : shortage();
 	if (!error)
-		self = found;
+		strcpy(job, found);
 	return error;
 }
 
 static void say(int error, const char *why)
 {
-	if (error != -EAGAIN && !is_shortage(error))
+	if (error && error != -EAGAIN && error != -ESTALE && !is_shortage(error))
 		pr_err_once(
 			"the account of the job in the runtime directory cannot be used: %s; each "
 			"process has the limit for itself",
 			why);
 }
 
-/* One try. The directory is not open between two: the program may close descriptors that it does not know. */
-static int try_file(void)
+/* Returns 0, -EAGAIN if the account is open and not locked, or another negative errno. */
+static int try_lock(const char **why)
 {
-	const char *why;
-	int dir = rundir_open_own(&why), fd;
+	int error = find_job();
 
-	if (dir < 0) {
-		say(dir, why);
-		return dir;
-	}
-	fd = rundir_lock(dir, RUNDIR_QUOTAS);
-	close(dir);
-	return fd;
+	if (!error)
+		error = quota_file_open(job, why);
+	return error ? error : quota_file_lock();
 }
 
-/* The file, locked, to be written without a signal. Returns a descriptor for close_file(), or a negative errno. */
-static int open_file(struct size_signal *before)
+/* The same, in a second at most. Others have the lock of this module while it waits. */
+static int lock_account(const char **why)
 {
 	static bool late; /* under lock */
-	int error = find_self(), fd = error ? error : try_file();
 	unsigned int us = TRY_US;
+	int error;
 
-	for (int i = 0; i < TRIES && fd == -EAGAIN && !late; i++) {
+	for (int i = 0;
+	     (error = try_lock(why)) == -ESTALE || (error == -EAGAIN && !late && i < TRIES); i++) {
+		pthread_mutex_unlock(&lock);
 		usleep(us);
 		us = us < TRY_MAX_US ? 2 * us : TRY_MAX_US;
-		fd = try_file();
+		pthread_mutex_lock(&lock);
 	}
-	late = fd == -EAGAIN;
+	late = error == -EAGAIN;
 	if (late)
 		pr_err_once(
 			"a process has kept the account of the job locked for a second: it may be stopped; "
-			"until it goes on, each process adds what it last saw of the others");
-	if (fd >= 0)
-		size_signal_block(before);
-	return fd;
+			"until it goes on, allocations of several processes at once may all be refused");
+	return error;
 }
 
-static void close_file(int fd, const struct size_signal *before)
+/* Let the account, which is open, say that the process has @bytes of @dev. */
+static void put(int dev, size_t bytes)
 {
-	rundir_unlock(fd);
-	size_signal_unblock(before);
+	int error = quota_file_write(dev, accounts[dev].gpu, quotas.each[dev], bytes);
+
+	say(error, error_text(-error));
 }
 
-/* What one look at the file has found. */
-struct look {
-	const char *gpu;
-	bool sweep;      /* clear the rows of processes that have ended */
-	long mine, free; /* numbers of rows; -1: none */
-	long end;
-	uint64_t mine_bytes, others, quota;
-};
-
-static bool is_mine(const struct row *row)
+/* Add up what the account says of the GPU named @gpu. */
+static bool look(const char *gpu, struct quota_sum *sum)
 {
-	return row->pid == self.pid && row->start == self.start && row->ids == self.ids;
+	const char *why = "";
+	int error = find_job();
+
+	if (!error)
+		error = quota_file_sum(job, gpu, sum, &why);
+	say(error, why);
+	return !error;
 }
 
-static bool has_ended(const struct row *row)
+/* The others keep what they had if that cannot be seen now. */
+static void see_others(int dev)
 {
-	uint64_t start;
+	struct quota_sum sum;
 
-	if (row->ids != self.ids || is_mine(row))
-		return false;
-	start = rundir_start_time((pid_t)row->pid);
-	return start != row->start && start != RUNDIR_START_UNKNOWN;
+	if (*accounts[dev].gpu && look(accounts[dev].gpu, &sum))
+		accounts[dev].others = sum.others;
 }
 
-static void look_at(int fd, struct look *look, const struct row *row, long number)
-{
-	static const struct row none;
-	bool same = !strncmp(row->gpu, look->gpu, sizeof(row->gpu)) &&
-		    !strncmp(row->job, self.job, sizeof(row->job));
-
-	if (row->pid && look->sweep && has_ended(row) &&
-	    pwrite(fd, &none, sizeof(none), number * (off_t)sizeof(none)) == sizeof(none))
-		row = &none;
-	if (!row->pid) {
-		look->free = look->free < 0 ? number : look->free;
-		return;
-	}
-	if (!same)
-		return;
-	look->quota = row->quota;
-	if (is_mine(row)) {
-		look->mine = number;
-		look->mine_bytes = row->bytes;
-	} else {
-		look->others += row->bytes;
-	}
-}
-
-/* Returns 0 or a negative errno. */
-static int look_through(int fd, const char *gpu, bool sweep, struct look *look)
-{
-	struct row rows[ROWS];
-	long n = ROWS;
-
-	*look = (struct look){.gpu = gpu, .sweep = sweep, .mine = -1, .free = -1};
-	for (long at = 0; n == ROWS; at += n) {
-		ssize_t len = pread(fd, rows, sizeof(rows), at * (off_t)sizeof(*rows));
-
-		if (len < 0)
-			return -errno;
-		n = len / (long)sizeof(*rows);
-		for (long i = 0; i < n; i++)
-			look_at(fd, look, &rows[i], at + i);
-		look->end = at + n;
-	}
-	return 0;
-}
-
-/* Returns 0 or a negative errno. */
-static int write_row(int fd, const struct look *look, int dev, size_t bytes)
-{
-	long number = look->mine >= 0 ? look->mine : look->free >= 0 ? look->free : look->end;
-	struct row row = self;
-	ssize_t len;
-
-	snprintf(row.gpu, sizeof(row.gpu), "%s", look->gpu);
-	row.quota = quotas.each[dev];
-	row.bytes = bytes;
-	len = pwrite(fd, &row, sizeof(row), number * (off_t)sizeof(row));
-	return len < 0 ? -errno : len == sizeof(row) ? 0 : -EIO;
-}
-
-static bool fits(const struct account *account, int dev, size_t bytes)
+static bool fits(int dev, size_t bytes)
 {
 	size_t sum;
 
-	return !__builtin_add_overflow(bytes, account->others, &sum) && sum <= quotas.each[dev];
+	return !__builtin_add_overflow(bytes, accounts[dev].own, &sum) &&
+	       !__builtin_add_overflow(sum, accounts[dev].others, &sum) && sum <= quotas.each[dev];
 }
 
 /*
- * With the file @fd locked: let this process have @bytes of @dev, if they fit or @anyway. Returns 0, or a negative
- * errno: the file does not say so.
+ * With the lock held: have @bytes more, if they fit. The account says so before this looks at the others, so that of
+ * two processes that do so at once, without its lock, none misses the other.
  */
-static int write_account(int fd, int dev, size_t bytes, bool anyway)
+static bool take(int dev, size_t bytes)
 {
 	struct account *account = &accounts[dev];
-	struct look look;
-	int error = look_through(fd, account->gpu, anyway, &look);
-
-	account->others = error ? account->others : look.others;
-	if (!error && !anyway && (look.mine < 0 || !fits(account, dev, bytes))) {
-		error = look_through(fd, account->gpu, true, &look);
-		account->others = error ? account->others : look.others;
-	}
-	if (error || (!anyway && !fits(account, dev, bytes)) ||
-	    (look.mine >= 0 && look.mine_bytes == bytes))
-		return error;
-	return write_row(fd, &look, dev, bytes);
-}
-
-/* With the lock held: let the file say that. */
-static void update(int dev, size_t bytes, bool anyway)
-{
-	struct size_signal before;
-	int error, fd = open_file(&before);
-
-	error = fd < 0 ? fd : write_account(fd, dev, bytes, anyway);
-	if (fd >= 0)
-		close_file(fd, &before);
-	if (error)
-		say(error, error_text(-error));
-}
-
-/* With the lock held: the same. False: they do not fit. */
-static bool change(int dev, size_t bytes, bool anyway)
-{
-	struct account *account = &accounts[dev];
+	const char *why = "";
+	int locked = *account->gpu ? lock_account(&why) : -ENOENT;
+	bool usable = !locked || locked == -EAGAIN;
 
 	if (*account->gpu)
-		update(dev, bytes, anyway);
-	if (!anyway && !fits(account, dev, bytes))
+		say(locked, why);
+	if (usable && bytes <= quotas.each[dev]) {
+		put(dev, account->own + bytes);
+		see_others(dev);
+		if (!fits(dev, bytes))
+			put(dev, account->own);
+	}
+	if (!locked)
+		quota_file_unlock();
+	if (!fits(dev, bytes))
 		return false;
-	account->own = bytes;
+	account->own += bytes;
 	return true;
+}
+
+/* With the lock held: if the process has no place in the account for @dev, let it have one. */
+static void place(int dev)
+{
+	const struct account *account = &accounts[dev];
+	const char *why = "";
+	int error;
+
+	if (!*account->gpu || !account->own || imaged || quota_file_has(dev))
+		return;
+	error = find_job();
+	if (!error)
+		error = quota_file_open(job, &why);
+	say(error, why);
+	if (!error)
+		put(dev, account->own);
+}
+
+static void place_all(void)
+{
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		place(dev);
 }
 
 /* For each call of this module, which the program does not know of. */
@@ -372,14 +291,13 @@ static void leave(int saved)
 
 bool quota_take(int dev, size_t bytes)
 {
-	size_t quota = quota_of(dev), sum;
+	size_t quota = quota_of(dev);
 	int saved;
 
 	if (quota == SIZE_MAX || !bytes)
 		return true;
 	saved = enter();
-	refused =
-		__builtin_add_overflow(accounts[dev].own, bytes, &sum) || !change(dev, sum, false);
+	refused = !take(dev, bytes);
 	if (refused)
 		pr_info("%zu bytes more of GPU %d are beyond %zu: this process has %zu, others of "
 			"the job %zu",
@@ -388,6 +306,7 @@ bool quota_take(int dev, size_t bytes)
 	return !refused;
 }
 
+/* It is the process's own row, which needs no lock of the file: nobody who frees memory waits. */
 void quota_give(int dev, size_t bytes)
 {
 	int saved;
@@ -395,7 +314,9 @@ void quota_give(int dev, size_t bytes)
 	if (!bytes || quota_of(dev) == SIZE_MAX)
 		return;
 	saved = enter();
-	change(dev, size_less(accounts[dev].own, bytes), true);
+	accounts[dev].own = size_less(accounts[dev].own, bytes);
+	if (quota_file_has(dev))
+		put(dev, accounts[dev].own);
 	leave(saved);
 }
 
@@ -417,7 +338,8 @@ size_t quota_left(int dev)
 	if (left == SIZE_MAX)
 		return left;
 	saved = enter();
-	change(dev, accounts[dev].own, true);
+	place(dev);
+	see_others(dev);
 	left = size_less(left, accounts[dev].own + accounts[dev].others);
 	leave(saved);
 	return left;
@@ -425,43 +347,26 @@ size_t quota_left(int dev)
 
 bool quota_used_of(const char *uuid, size_t *used, size_t *quota)
 {
-	struct look look = {0};
-	struct size_signal before;
-	int saved, fd, error;
+	struct quota_sum sum;
+	bool known;
+	int saved;
 
 	if (!quota_is_on())
 		return false;
 	saved = enter();
-	fd = open_file(&before);
-	error = fd < 0 ? fd : look_through(fd, uuid, true, &look);
-	if (fd >= 0)
-		close_file(fd, &before);
-	if (error)
-		say(error, error_text(-error));
+	known = look(uuid, &sum);
 	leave(saved);
-	if (error)
+	if (!known)
 		return false;
-	*used = look.mine_bytes + look.others;
-	if (look.quota)
-		*quota = look.quota;
+	*used = sum.own + sum.others;
+	if (sum.quota)
+		*quota = sum.quota;
 	return true;
 }
 
 static bool is_renamed(int dev, const char *uuid)
 {
 	return quotas.each[dev] != SIZE_MAX && strcmp(accounts[dev].gpu, uuid) != 0;
-}
-
-/* What the process has of @dev counts no longer under its name. */
-static void unname(int dev)
-{
-	struct account *account = &accounts[dev];
-	size_t own = account->own;
-
-	if (own)
-		change(dev, 0, true);
-	account->own = own;
-	*account->gpu = '\0';
 }
 
 /* GPUs may change places: first all leave their old ones. */
@@ -473,13 +378,15 @@ void quota_name_gpus(const struct gpu *gpus, size_t count)
 		return;
 	saved = enter();
 	for (int dev = 0; dev < (int)count; dev++)
-		if (is_renamed(dev, gpus[dev].uuid))
-			unname(dev);
+		if (is_renamed(dev, gpus[dev].uuid)) {
+			quota_file_leave(dev);
+			*accounts[dev].gpu = '\0';
+		}
 	for (int dev = 0; dev < (int)count; dev++)
 		if (is_renamed(dev, gpus[dev].uuid)) {
 			snprintf(accounts[dev].gpu, sizeof(accounts[dev].gpu), "%s",
 				 gpus[dev].uuid);
-			change(dev, accounts[dev].own, true);
+			place(dev);
 		}
 	leave(saved);
 }
@@ -491,18 +398,43 @@ void quota_restored(void)
 	if (!quota_is_on())
 		return;
 	saved = enter();
-	self.pid = 0;
-	for (int dev = 0; dev < GPU_MAX; dev++)
-		if (*accounts[dev].gpu && accounts[dev].own)
-			change(dev, accounts[dev].own, true);
+	*job = '\0';
+	imaged = false;
+	quota_file_close();
+	place_all();
+	leave(saved);
+}
+
+void quota_imaged(bool is)
+{
+	int saved;
+
+	if (!quota_is_on())
+		return;
+	saved = enter();
+	imaged = is;
+	if (is)
+		quota_file_close();
+	else
+		place_all();
+	leave(saved);
+}
+
+void quota_end(void)
+{
+	int saved = enter();
+
+	quota_file_end();
 	leave(saved);
 }
 
 /* The child has no memory of a GPU. */
 static void forget_in_child(void)
 {
-	self.pid = 0;
+	*job = '\0';
+	imaged = false;
 	for (int dev = 0; dev < GPU_MAX; dev++)
 		accounts[dev].own = 0;
+	quota_file_close();
 }
 FORKS_CHILD(forget_in_child);

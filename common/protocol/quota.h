@@ -16,11 +16,8 @@
  * What counts is the memory of allocations, whether it is on the GPU or a pause has taken it off. The face
  * takes it before an allocation and gives it back after the free: no process asks the driver.
  *
- * The account is a file of the runtime directory (rundir.h), with a row for each process and GPU. A process
- * writes its own rows, and adds up those of its job. Nothing is open or mapped between two calls, so that
- * programs may close descriptors, and snapshots have nothing to carry. The file is locked (flock(2)) by who
- * writes it. Rows of processes that have ended are cleared by who finds them, as far as it sees them by their
- * PID: in another PID namespace they stay.
+ * The account of a job is a file of the runtime directory (quota_file.h), to which each process adds what it has,
+ * and in which it sees what the others have.
  *
  * A job is what "cudaw run" starts (CUDAW_JOB). Without it, and if a scheduler's variable is the one in effect, it
  * is the tree of processes below the oldest ancestor in a row with the same value in its environment: all
@@ -29,11 +26,10 @@
  * If the file cannot be used, each process counts its own memory, and what the others had when it last saw; an error
  * says so once, unless it is a shortage (shortage.h), which may pass.
  *
- * Memory that a process has when it calls exec(2) counts until the process uses CUDA again, or ends.
- *
  * The functions keep errno.
  *
- * Threads: any. One lock of this module is held over the calls to the file system, and no other is taken.
+ * Threads: any. One lock of this module is held over calls to the file system, and no other is taken under it.
+ * quota_take() may wait for another process, for a second in all, but not under that lock; all others never wait.
  */
 #include "common/gpu.h"
 
@@ -92,5 +88,14 @@ bool quota_used_of(const char *uuid, size_t *used, size_t *quota);
 
 /* In a restored process image: it has a place in the job again. */
 void quota_restored(void);
+
+/*
+ * An image of the process is made (@imaged): it must not have the account open, and what it has does not count until
+ * this ends. Or the process has its place again, also if the program has closed descriptors that it does not know.
+ */
+void quota_imaged(bool imaged);
+
+/* The process ends. */
+void quota_end(void);
 
 #endif

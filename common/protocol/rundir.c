@@ -264,7 +264,7 @@ err_close:
 }
 
 /* As another user the process would make a directory that its own user cannot use. */
-static int create_home(const struct rundir_home *home, const char **why)
+int rundir_create_home(const struct rundir_home *home, const char **why)
 {
 	if (geteuid() == home->user)
 		return rundir_create(home->path, home->user, why);
@@ -275,7 +275,7 @@ static int create_home(const struct rundir_home *home, const char **why)
 int rundir_listen(enum rundir_socket kind, const struct rundir_home *home, bool quiet)
 {
 	const char *why;
-	int fd, dir = create_home(home, &why);
+	int fd, dir = rundir_create_home(home, &why);
 
 	if (dir < 0) {
 		if (!quiet)

@@ -11,14 +11,14 @@
  *	    GPU-UUID.lock			mode 0600, empty; see release_lock()
  *	    PID.driver				mode 0600; see tools/process/record.h
  *	    host-memory.lock			mode 0600, empty; see claims.h
- *	    GPU-memory.1			mode 0600; see quota.h
+ *	    ID.memory				mode 0600; see quota_file.h
  *
  * /tmp is open to everybody, so a directory that another user made or can change is refused: that
  * user could impersonate a job. Sockets are reached through the descriptor of the checked directory
  * (/proc/self/fd/N/PID.sock), which also lifts the limit of 108 bytes of sockaddr_un.
  *
- * Lock files are never removed: a process could hold a lock on a file that another can no longer
- * find.
+ * Empty lock files are never removed: a process could hold a lock on a file that another can no
+ * longer find.
  *
  * This module keeps no state and prints nothing, except the errors of rundir_listen().
  */
@@ -33,9 +33,9 @@
 #define RUNDIR_SUFFIX         ".sock"
 #define RUNDIR_SHARING_SUFFIX ".sharing"
 #define RUNDIR_CLAIMS         "host-memory.lock"
-#define RUNDIR_QUOTAS         "GPU-memory.1" /* the number is that of the format */
-#define RUNDIR_ID_SIZE        7              /* a job id with its terminating zero */
-#define RUNDIR_ANYONE         ((uid_t)-1)    /* for a reader that is root */
+#define RUNDIR_QUOTA_SUFFIX   ".memory"
+#define RUNDIR_ID_SIZE        7           /* a job id with its terminating zero */
+#define RUNDIR_ANYONE         ((uid_t)-1) /* for a reader that is root */
 
 /*
  * Write the path of @uid's runtime directory to @path. Returns 0; -EINVAL if CUDAW_RUNTIME_DIR is
@@ -68,6 +68,9 @@ struct rundir_home {
 
 /* As of now, for the calling process. Returns and @why as rundir_path(). */
 int rundir_find_home(struct rundir_home *home, const char **why);
+
+/* rundir_create() of @home. -EPERM also if the process is another user by now. */
+int rundir_create_home(const struct rundir_home *home, const char **why);
 
 /* What the calling process sees at the path of @home is its home: it may have been restored elsewhere. */
 void rundir_see_home(struct rundir_home *home);

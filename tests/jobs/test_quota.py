@@ -5,8 +5,9 @@ import json
 import os
 import shutil
 
-from simlib import MIB, SCRATCH, TSAN, shared, skipped, unsanitized
-from gpulib import BUILD, Job, check, cudaw_ok, equal, faces, jobs, main
+from simlib import MIB, SCRATCH, TSAN, kept_descriptors, shared, skipped, unsanitized
+from snapshotjobs import ask, directory, told
+from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, faces, jobs, main
 from daemons import listed, start_daemon
 from harness import contains
 
@@ -87,6 +88,27 @@ def a_paused_process_keeps_its_part():
     first.result()
     equal(answer(second), TAKEN, "one more piece after the other's end")
     second.result()
+
+
+def accounts():
+    return [name for name in os.listdir(RUNTIME_DIR) if name.endswith(".memory")]
+
+
+def an_image_has_nothing_of_the_account():
+    """It counts again when the image is made. The last process removes the file."""
+    first, second = holder(5), holder(1)
+    path = directory()
+    equal(accounts(), ["abcdef.memory"], "the accounts")
+    equal(ask(first, f"snapshot pause image none {path}")[-1], "end ok", "the answer")
+    equal([link for link in kept_descriptors(first.pid).values() if ".memory" in link], [], "what is open of it")
+    equal(told(first, "limit"), f"{64 * MIB} {48 * MIB}", "what it says meanwhile")
+    equal(ask(first, f"done {path}")[-1], "end ok", "the answer")
+    first.wait_state("running")
+    equal(memory(second), "free 16 of 64 MiB, device 64", "what the other sees afterwards")
+    first.result()
+    equal(accounts(), ["abcdef.memory"], "the accounts while a process is left")
+    second.result()
+    equal(accounts(), [], "the accounts afterwards")
 
 
 def shared_memory_counts_once():
@@ -187,7 +209,7 @@ if TSAN:
 
 main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
      so_does_memory_with_translated_addresses, host_memory_is_not_limited,
-     processes_of_a_job_have_it_together, a_paused_process_keeps_its_part, shared_memory_counts_once,
+     processes_of_a_job_have_it_together, an_image_has_nothing_of_the_account, a_paused_process_keeps_its_part, shared_memory_counts_once,
      other_jobs_have_their_own, a_tree_of_processes_has_it_together, nvml_shows_it_to_programs_that_find_the_face,
      nvml_shows_it_under_cudaw_run, cudawd_sees_the_whole_gpu, nvml_is_as_ever_without_a_limit,
      *shared("quota.py", leave_out=("every_way_to_take_memory_ends_there", "pytorch_obeys_it", "cupy_obeys_it",

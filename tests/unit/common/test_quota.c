@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -31,7 +30,7 @@ static char directory[] = "/tmp/cudaw-quota-XXXXXX", file[64];
 static void begin(void)
 {
 	ck_assert_ptr_nonnull(mkdtemp(directory));
-	snprintf(file, sizeof(file), "%s/" RUNDIR_QUOTAS, directory);
+	snprintf(file, sizeof(file), "%s/abcdef" RUNDIR_QUOTA_SUFFIX, directory);
 	setenv("CUDAW_RUNTIME_DIR", directory, 1);
 	setenv("CUDAW_JOB", "abcdef", 1);
 	forks_watch();
@@ -39,8 +38,10 @@ static void begin(void)
 
 static void end(void)
 {
-	unlink(file);
-	rmdir(directory);
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", directory);
+	ck_assert_int_eq(system(command), 0);
 }
 
 static void name_gpu(const char *uuid)
@@ -71,8 +72,21 @@ static size_t rows(void)
 {
 	struct stat st;
 
-	return stat(file, &st) ? 0 : (size_t)st.st_size / 96;
+	return stat(file, &st) ? 0 : (size_t)st.st_size / 64;
 }
+
+/* The number of the descriptor by which this process has the account open; -1: it has not. */
+static int descriptor(void)
+{
+	struct stat account, st;
+
+	for (int fd = 0; !stat(file, &account) && fd < 100; fd++)
+		if (!fstat(fd, &st) && st.st_ino == account.st_ino && st.st_dev == account.st_dev)
+			return fd;
+	return -1;
+}
+
+static int lasting[2]; /* a pipe */
 
 /* Run @body in a child, which waits then until its end of the returned descriptor is closed. */
 static pid_t child(void (*body)(void), int *lead)
@@ -291,24 +305,188 @@ START_TEST(a_fork_has_nothing)
 }
 END_TEST
 
-/* As in an image that another process was made of: its row is that of a process which has ended. */
+/* Nothing of the account is in an image of the process. What it has does not count meanwhile, and whoever asks changes nothing. */
 START_TEST(a_restored_process_has_its_place_again)
 {
-	uint64_t start = 1, found = 0;
-	int fd;
-
 	ck_assert(quota_take(0, 40 * MIB));
-	fd = open(file, O_RDWR | O_CLOEXEC);
-	ck_assert_int_eq(pread(fd, &found, sizeof(found), 16), sizeof(found));
-	ck_assert_int_eq(pwrite(fd, &start, sizeof(start), 16), sizeof(start));
-	ck_assert_uint_eq(found, rundir_start_time(getpid()));
+	ck_assert_int_ge(descriptor(), 0);
+	quota_imaged(true);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+	ck_assert_int_lt(descriptor(), 0);
+	ck_assert_uint_eq(used_of(GPU), 0);
+	quota_imaged(false);
+	ck_assert_uint_eq(used_of(GPU), 40 * MIB);
+	/* Or it is another machine, and another GPU. */
+	quota_imaged(true);
+	ck_assert_int_eq(unlink(file), 0);
 	quota_restored();
 	ck_assert_uint_eq(used_of(GPU), 40 * MIB);
-	/* Or there is no file: it is another machine. On another GPU it has a row for that. */
-	ck_assert_int_eq(ftruncate(fd, 0), 0);
 	name_gpu(OTHER);
 	ck_assert_uint_eq(used_of(OTHER), 40 * MIB);
+	ck_assert_uint_eq(used_of(GPU), 0);
+}
+END_TEST
+
+/* As by closefrom(3). Another file of the program's then has the number. */
+START_TEST(a_program_may_close_its_descriptors)
+{
+	int fd, lead;
+	pid_t pid;
+
+	ck_assert(quota_take(0, 40 * MIB));
+	fd = descriptor();
+	ck_assert_int_ge(fd, 3);
+	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	ck_assert_int_eq(dup2(STDIN_FILENO, fd), fd);
+	quota_imaged(false);
+	pid = child(takes_60, &lead);
+	ck_assert_uint_eq(quota_left(0), 0);
+	ck_assert_int_eq(close(descriptor()), 0);
+	quota_give(0, 10 * MIB);
+	ck_assert_uint_eq(quota_left(0), 10 * MIB);
+	ck_assert_uint_eq(used_of(GPU), 90 * MIB);
+	ck_assert_int_eq(close(fd), 0);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* As one that has become another user, or has another root directory. */
+START_TEST(a_program_that_no_longer_finds_the_file_stays_in_it)
+{
+	int lead;
+	pid_t pid = child(takes_60, &lead);
+
+	ck_assert(quota_take(0, 10 * MIB));
+	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
+	ck_assert_int_eq(chmod(directory, 0), 0);
+	ck_assert(quota_take(0, 30 * MIB) && !quota_take(0, 1));
+	ck_assert_int_eq(chmod(directory, 0700), 0);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+static bool is_there(const char *path)
+{
+	return !access(path, F_OK);
+}
+
+static void takes_60_and_ends(void)
+{
+	takes_60();
+	quota_end();
+}
+
+START_TEST(the_last_process_removes_the_file)
+{
+	int lead;
+	pid_t pid = child(takes_60, &lead);
+
+	ck_assert(quota_take(0, 10 * MIB));
+	quota_end();
+	ck_assert(is_there(file));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(lead);
+	pid = child(takes_60_and_ends, &lead);
+	ck_assert(!is_there(file));
+	/* Also what was taken after the end. */
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* It is removed by who opens another one. What is in use stays, and what is none. */
+START_TEST(the_file_of_a_killed_job_goes)
+{
+	char gone[96], other[96];
+	int leads[2], fd;
+	pid_t pids[2] = {child(takes_60_of_another_job, &leads[0]), child(takes_60, &leads[1])};
+
+	snprintf(gone, sizeof(gone), "%s/fedcba" RUNDIR_QUOTA_SUFFIX, directory);
+	snprintf(other, sizeof(other), "%s/memory", directory);
+	fd = open(other, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+	ck_assert(is_there(gone) && is_there(file));
+	kill(pids[0], SIGKILL);
+	waitpid(pids[0], NULL, 0);
+	setenv("CUDAW_JOB", "aaaaaa", 1);
+	ck_assert(quota_take(0, MIB));
+	ck_assert(!is_there(gone) && is_there(file) && is_there(other));
 	close(fd);
+	close(leads[0]);
+	close(leads[1]);
+	waitpid(pids[1], NULL, 0);
+}
+END_TEST
+
+/* Whoever has opened it only reads it, and one that was removed is made again. */
+START_TEST(a_file_that_was_removed_is_made_again)
+{
+	ck_assert(quota_take(0, 40 * MIB));
+	quota_give(0, 40 * MIB);
+	name_gpu(OTHER);
+	ck_assert_int_eq(unlink(file), 0);
+	ck_assert(quota_take(0, 40 * MIB));
+	ck_assert(is_there(file));
+	ck_assert_uint_eq(used_of(OTHER), 40 * MIB);
+}
+END_TEST
+
+/* Which takes another process some time. */
+static void await_all(void)
+{
+	while (quota_left(0) != 100 * MIB)
+		usleep(1000);
+}
+
+/* A child of fork() that lives on. */
+static void takes_60_and_forks(void)
+{
+	char byte;
+
+	takes_60();
+	if (!fork()) {
+		(void)!read(lasting[0], &byte, 1);
+		_exit(0);
+	}
+}
+
+START_TEST(a_fork_does_not_keep_the_part_of_its_parent)
+{
+	int lead;
+	pid_t pid;
+
+	ck_assert(!pipe(lasting));
+	pid = child(takes_60_and_forks, &lead);
+	ck_assert_uint_eq(quota_left(0), 40 * MIB);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	await_all();
+	close(lead);
+	close(lasting[0]);
+	close(lasting[1]);
+}
+END_TEST
+
+static void takes_60_and_calls_exec(void)
+{
+	takes_60();
+	if (!fork())
+		return; /* which says that it has begun */
+	execlp("sleep", "sleep", "1000", NULL);
+}
+
+/* The driver frees the memory then, too. */
+START_TEST(exec_gives_the_part_back)
+{
+	int lead;
+	pid_t pid = child(takes_60_and_calls_exec, &lead);
+
+	await_all();
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(lead);
 }
 END_TEST
 
@@ -437,19 +615,50 @@ START_TEST(a_file_that_cannot_be_written_is_an_error_once)
 }
 END_TEST
 
-/* Who has the lock may be stopped. What was seen of the others last counts. */
+/* As a process that is stopped while it has the lock of the file. */
+static int lock_file(void)
+{
+	const struct flock lock = {.l_type = F_WRLCK, .l_start = 1L << 40, .l_len = 1};
+	int fd = open(file, O_RDWR | O_CLOEXEC);
+
+	ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	return fd;
+}
+
+static void takes_60_and_gives_20(void)
+{
+	takes_60();
+	quota_give(0, 20 * MIB);
+}
+
+/* Others see at once what was freed, without another call of the process. */
+START_TEST(a_free_needs_no_lock)
+{
+	int lead, fd;
+	pid_t pid;
+
+	ck_assert(quota_take(0, MIB));
+	quota_give(0, MIB);
+	fd = lock_file();
+	pid = child(takes_60_and_gives_20, &lead);
+	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+	close(fd);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* Who has the lock may be stopped. */
 START_TEST(a_lock_that_is_held_stops_nobody)
 {
 	int lead, fd;
 	pid_t pid = child(takes_60, &lead);
 
 	ck_assert(quota_take(0, 10 * MIB));
-	fd = open(file, O_RDWR | O_CLOEXEC);
-	ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+	fd = lock_file();
 	ck_assert(!quota_take(0, 31 * MIB));
 	ck_assert(quota_take(0, 30 * MIB));
 	close(fd);
-	/* Afterwards the file is right again. */
 	ck_assert_uint_eq(quota_left(0), 0);
 	close(lead);
 	waitpid(pid, NULL, 0);
@@ -490,6 +699,14 @@ int main(void)
 	tcase_add_test(account, a_crowd_gets_all_of_it_and_no_more);
 	tcase_add_test(account, a_fork_has_nothing);
 	tcase_add_test(account, a_restored_process_has_its_place_again);
+	tcase_add_test(account, a_program_may_close_its_descriptors);
+	tcase_add_test(account, a_program_that_no_longer_finds_the_file_stays_in_it);
+	tcase_add_test(account, the_last_process_removes_the_file);
+	tcase_add_test(account, the_file_of_a_killed_job_goes);
+	tcase_add_test(account, a_file_that_was_removed_is_made_again);
+	tcase_add_test(account, a_fork_does_not_keep_the_part_of_its_parent);
+	tcase_add_test(account, exec_gives_the_part_back);
+	tcase_add_test(account, a_free_needs_no_lock);
 	tcase_add_test(account, memory_that_moves_to_other_gpus_counts_there_alone);
 	tcase_add_test(account, a_limit_of_the_file_size_ends_no_program);
 	tcase_add_test(account, without_a_file_each_process_counts_for_itself);

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/protocol/quota_file.h"
+#include "common/gpu.h"
+#include "common/protocol/rundir.h"
+#include "common/system/forks.h"
+#include "common/system/ownfd.h"
+#include "common/system/size_signal.h"
+#include "common/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ROWS    16               /* that are read at once */
+#define LOCK_AT ((off_t)1 << 40) /* behind all rows */
+#define TRIES   1000             /* to open it while no other thread forks */
+
+/* Zeros are a free one, too. */
+struct row {
+	char gpu[48];
+	uint64_t quota, bytes;
+};
+
+static struct rundir_home home; /* "" for a path: not known yet */
+static char name[RUNDIR_ID_SIZE + sizeof(RUNDIR_QUOTA_SUFFIX)];
+static struct ownfd file = OWNFD_NONE;
+static long places[GPU_MAX]; /* the number of the row for each GPU, and 1; 0: none */
+
+static struct flock lock_of(short type, off_t start, off_t size)
+{
+	return (struct flock){
+		.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = size};
+}
+
+static int set_lock(int fd, short type, off_t start, off_t size)
+{
+	struct flock lock = lock_of(type, start, size);
+
+	return fcntl(fd, F_OFD_SETLK, &lock) ? -errno : 0;
+}
+
+static int lock_row(int fd, short type, long number)
+{
+	return set_lock(fd, type, number * (off_t)sizeof(struct row), sizeof(struct row));
+}
+
+/* By another opening than @fd. */
+static bool is_locked(int fd, long number)
+{
+	struct flock lock =
+		lock_of(F_WRLCK, number * (off_t)sizeof(struct row), sizeof(struct row));
+
+	return !fcntl(fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+}
+
+/* From its beginning to any end: nobody has a row, or is about to take one. */
+static int lock_all(int fd)
+{
+	return set_lock(fd, F_WRLCK, 0, 0);
+}
+
+static bool is_removed(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && !st.st_nlink;
+}
+
+static int open_directory(const char **why)
+{
+	int error = *home.path ? 0 : rundir_find_home(&home, why);
+
+	if (error)
+		home.path[0] = '\0';
+	return error ? error : rundir_create_home(&home, why);
+}
+
+/* A file that was removed meanwhile may have a namesake, which stays. */
+static void remove_unused(int dir, const char *other)
+{
+	int fd = openat(dir, other, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (!lock_all(fd) && !is_removed(fd))
+		unlinkat(dir, other, 0);
+	close(fd);
+}
+
+/* The accounts of jobs whose last processes were killed. */
+static void sweep(int dir)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	if (!entries) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((entry = readdir(entries))) {
+		const char *suffix = strchr(entry->d_name, '.');
+
+		if (suffix && !strcmp(suffix, RUNDIR_QUOTA_SUFFIX) &&
+		    strcmp(entry->d_name, name) != 0)
+			remove_unused(dir, entry->d_name);
+	}
+	closedir(entries);
+}
+
+/* The child of a fork that came meanwhile has the file without knowing it: then another opening is made. */
+static int open_alone(int dir)
+{
+	for (int tries = 0;; tries++) {
+		unsigned long mark = forks_mark();
+		int fd = rundir_open_lock(dir, name);
+
+		ownfd_set(&file, fd);
+		if (fd < 0 || !forks_came_since(mark) || tries == TRIES)
+			return fd < 0 ? fd : 0;
+		ownfd_close(&file);
+	}
+}
+
+int quota_file_open(const char *id, const char **why)
+{
+	int dir, error;
+
+	if (ownfd_get(&file) >= 0)
+		return 0;
+	quota_file_close(); /* the program may have closed it */
+	dir = open_directory(why);
+	if (dir < 0)
+		return dir;
+	snprintf(name, sizeof(name), "%s" RUNDIR_QUOTA_SUFFIX, id);
+	error = open_alone(dir);
+	if (error)
+		*why = error_text(-error);
+	else
+		sweep(dir);
+	close(dir);
+	return error;
+}
+
+void quota_file_close(void)
+{
+	ownfd_close(&file);
+	memset(places, 0, sizeof(places));
+}
+
+void quota_file_end(void)
+{
+	int fd = ownfd_get(&file), dir;
+	const char *why;
+
+	if (fd >= 0 && !lock_all(fd)) {
+		dir = rundir_open(home.path, home.user, &why);
+		if (dir >= 0) {
+			unlinkat(dir, name, 0);
+			close(dir);
+		}
+	}
+	quota_file_close();
+}
+
+int quota_file_lock(void)
+{
+	int fd = ownfd_get(&file), error = fd < 0 ? -EBADF : set_lock(fd, F_WRLCK, LOCK_AT, 1);
+
+	if (error || !is_removed(fd))
+		return error;
+	quota_file_close();
+	return -ESTALE;
+}
+
+void quota_file_unlock(void)
+{
+	int fd = ownfd_get(&file);
+
+	if (fd >= 0)
+		set_lock(fd, F_UNLCK, LOCK_AT, 1);
+}
+
+bool quota_file_has(int dev)
+{
+	return places[dev] && ownfd_get(&file) >= 0;
+}
+
+static bool is_own(long number)
+{
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		if (places[dev] == number + 1)
+			return true;
+	return false;
+}
+
+/* Lock a free row. Behind the end there may be rows that were taken and not yet written. */
+static int claim(int fd, int dev)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	for (long i = 0; i <= st.st_size / (off_t)sizeof(struct row) + GPU_MAX; i++)
+		if (!is_own(i) && !lock_row(fd, F_WRLCK, i)) {
+			places[dev] = i + 1;
+			break;
+		}
+	if (!places[dev])
+		return -EAGAIN;
+	if (!is_removed(fd))
+		return 0;
+	quota_file_close();
+	return -ESTALE;
+}
+
+static void unclaim(int fd, int dev)
+{
+	lock_row(fd, F_UNLCK, places[dev] - 1);
+	places[dev] = 0;
+}
+
+/* Returns 0 or a negative errno. */
+static int put(int fd, int dev, const struct row *row)
+{
+	struct size_signal before;
+	ssize_t len;
+	int error;
+
+	size_signal_block(&before);
+	len = pwrite(fd, row, sizeof(*row), (places[dev] - 1) * (off_t)sizeof(*row));
+	error = len < 0 ? -errno : len == sizeof(*row) ? 0 : -EIO;
+	size_signal_unblock(&before);
+	return error;
+}
+
+int quota_file_write(int dev, const char *gpu, size_t quota, size_t bytes)
+{
+	struct row row = {.quota = quota, .bytes = bytes};
+	int fd = ownfd_get(&file), error = fd < 0 ? -EBADF : 0;
+	bool had = places[dev];
+
+	snprintf(row.gpu, sizeof(row.gpu), "%s", gpu);
+	if (!error && !had)
+		error = claim(fd, dev);
+	if (error)
+		return error;
+	error = put(fd, dev, &row);
+	if (error && !had)
+		unclaim(fd, dev);
+	return error;
+}
+
+void quota_file_leave(int dev)
+{
+	const struct row none = {0};
+	int fd = ownfd_get(&file);
+
+	if (fd >= 0 && places[dev]) {
+		put(fd, dev, &none);
+		unclaim(fd, dev);
+	}
+	places[dev] = 0;
+}
+
+static void add(int fd, bool open, long number, const struct row *row, const char *gpu,
+		struct quota_sum *sum)
+{
+	if (!row->bytes || strncmp(row->gpu, gpu, sizeof(row->gpu)) != 0)
+		return;
+	if (open && is_own(number))
+		sum->own += row->bytes;
+	else if (is_locked(fd, number))
+		sum->others += row->bytes;
+	else
+		return;
+	sum->quota = row->quota;
+}
+
+/* @open: it is our opening, which has our locks. */
+static int add_all(int fd, bool open, const char *gpu, struct quota_sum *sum)
+{
+	struct row rows[ROWS];
+	long n = ROWS;
+
+	for (long at = 0; n == ROWS; at += n) {
+		ssize_t len = pread(fd, rows, sizeof(rows), at * (off_t)sizeof(*rows));
+
+		if (len < 0)
+			return -errno;
+		n = len / (long)sizeof(*rows);
+		for (long i = 0; i < n; i++)
+			add(fd, open, at + i, &rows[i], gpu, sum);
+	}
+	return 0;
+}
+
+/* Returns a descriptor; NO_FILE; or a negative errno. */
+#define NO_FILE INT_MAX
+
+static int open_to_read(const char *id, const char **why)
+{
+	int dir = open_directory(why), fd;
+	char found[sizeof(name)];
+
+	if (dir < 0)
+		return dir;
+	snprintf(found, sizeof(found), "%s" RUNDIR_QUOTA_SUFFIX, id);
+	fd = openat(dir, found, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		fd = errno == ENOENT ? NO_FILE : -errno;
+		*why = error_text(-fd);
+	}
+	close(dir);
+	return fd;
+}
+
+int quota_file_sum(const char *id, const char *gpu, struct quota_sum *sum, const char **why)
+{
+	int own = ownfd_get(&file), fd = own < 0 ? open_to_read(id, why) : own, error;
+
+	*sum = (struct quota_sum){0};
+	if (fd < 0 || fd == NO_FILE)
+		return fd < 0 ? fd : 0;
+	error = add_all(fd, fd == own, gpu, sum);
+	if (error)
+		*why = error_text(-error);
+	if (own < 0)
+		close(fd);
+	return error;
+}
