@@ -7,17 +7,17 @@
 #include "common/text.h"
 #include "tools/command/elf_file.h"
 #include "tools/job/jobs.h"
+#include "tools/process/limited.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -132,39 +132,35 @@ static bool is_taken(const char *name)
 	return is_named(list.jobs, list.n, name) || is_named(list.starting, list.nstarting, name);
 }
 
-static int answer_whether_taken(const void *name)
+/*
+ * The @size bytes that @work sends from a child: what it opens, allocates and starts is not for the program, and it may
+ * hang. Returns 0; -ETIMEDOUT; or another negative errno if there is no such answer.
+ */
+static int ask_child(void (*work)(void *arg, int fd), const void *arg, void *answer, size_t size)
 {
-	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	struct limited child;
+	int error = limited_begin(&child, work, (void *)arg);
 
-	dup2(null, STDERR_FILENO);
-	return is_taken(name);
+	if (error)
+		return error;
+	error = limited_wait(&child, NULL);
+	if (!error && recv(child.fd, answer, size, 0) != (ssize_t)size)
+		error = -ENODATA;
+	limited_end(&child);
+	return error;
 }
 
-/*
- * What a child answers with, less than 256; 0 if there is none: what it opens, allocates and starts is not for the
- * program.
- */
-static int in_child(int (*answer)(const void *arg), const void *arg)
+static void send_if_taken(void *name, int fd)
 {
-	const struct sigaction usual = {.sa_handler = SIG_DFL};
-	struct sigaction old;
-	int status = 0;
-	pid_t child;
-
-	/* The caller may ignore it, and the program inherits that. */
-	sigaction(SIGCHLD, &usual, &old);
-	child = fork();
-	if (!child)
-		_exit(answer(arg));
-	if (child > 0 && waitpid(child, &status, 0) != child)
-		status = 0;
-	sigaction(SIGCHLD, &old, NULL);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+	if (is_taken(name))
+		send(fd, "", 1, MSG_NOSIGNAL);
 }
 
 void run_warn_of_name(const char *name)
 {
-	if (in_child(answer_whether_taken, name))
+	char taken;
+
+	if (!ask_child(send_if_taken, name, &taken, 1))
 		complain("warning: another job is called '%s': commands will need an ID, which "
 			 "'cudaw ps %s' shows",
 			 name, name);
@@ -184,23 +180,28 @@ static size_t largest_gpu(void)
 	return most;
 }
 
-static int warn_if_beyond(const void *arg)
+static void send_largest_gpu(void *arg, int fd)
 {
-	size_t limit = *(const size_t *)arg, most = largest_gpu();
+	size_t most = largest_gpu();
+
+	(void)arg;
+	send(fd, &most, sizeof(most), MSG_NOSIGNAL);
+}
+
+/* NVML may hang, as beside a GPU that has failed. */
+void run_warn_of_memory(void)
+{
+	size_t limit = 0, most = 0;
 	char text[FORMAT_SIZE];
 
+	setting_size(SETTING_MEM, &limit);
+	if (ask_child(send_largest_gpu, NULL, &most, sizeof(most)) == -ETIMEDOUT)
+		complain(
+			"warning: --mem: NVML has not answered in %d s, so the GPUs' memory is not known",
+			LIMITED_MS / 1000);
 	if (most && limit > most)
 		complain("warning: --mem: no GPU here has more than %s, so it limits nothing",
 			 format_bytes(text, most));
-	return 0;
-}
-
-void run_warn_of_memory(void)
-{
-	size_t limit = 0;
-
-	setting_size(SETTING_MEM, &limit);
-	in_child(warn_if_beyond, &limit);
 }
 
 const char *run_check_directory(char path[PATH_MAX], bool *there)
