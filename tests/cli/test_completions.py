@@ -73,6 +73,59 @@ def programs():
     return [("cudawd",)] + [("cudaw", command) for command in summaries()]
 
 
+def lines_of(file):
+    with open(f"{completions()}/{file}", encoding="utf-8") as opened:
+        return opened.read().splitlines()
+
+
+def in_bash_file():
+    """The commands of a file, and {words: options}; the same of the others."""
+    text = "\n".join(lines_of("cudaw.bash"))
+    first = re.search(r"^_cudaw_first\[cudaw\]='(.*)'$", text, re.M)[1].split()
+    options = re.findall(r"^_cudaw_options\['?([a-z ]+)'?\]='(.*)'$", text, re.M)
+    return set(first) - {"help", "--help", "--version"}, {tuple(path.split()): set(of.split()) for path, of in options}
+
+
+def in_zsh_file():
+    found, commands, path = {}, set(), None
+    for line in lines_of("_cudaw"):
+        begin = re.fullmatch(r"\t'?(cudawd?(?: [a-z]+)?)'?\)", line)
+        option = re.match(r"\t+'\*(--?[A-Za-z-]+?)[+=]?\[", line)
+        command = re.match(r"\t\t'([a-z]+):", line)
+        if begin:
+            path = tuple(begin[1].split())
+            found[path] = set()
+        elif option:
+            found[path].add(option[1])
+        elif command:
+            commands.add(command[1])
+    return commands, found
+
+
+def in_fish_files():
+    found, commands = {}, set()
+    for line in lines_of("cudaw.fish") + lines_of("cudawd.fish"):
+        words = re.match(r"complete -c (cudawd?) (?:-n '__fish_seen_subcommand_from ([a-z]+)')?", line)
+        command = re.match(r"complete -c cudaw -f -n __fish_use_subcommand -a ([a-z]+) ", line)
+        if command:
+            commands.add(command[1])
+        elif words and " -d " in line:
+            options = line[words.end():].split(" -d ")[0]
+            of = found.setdefault(tuple(word for word in words.groups() if word), set())
+            of |= {f"-{word}" for word in re.findall(r"-s (\w)", options)}
+            of |= {f"--{word}" for word in re.findall(r"-l ([a-z-]+)", options)}
+    return commands, found
+
+
+def test_all_files_have_all_commands_and_options():
+    """Without the shells, which may not be here."""
+    wanted = {words: options_of(*words) for words in programs()}
+    for read in in_bash_file, in_zsh_file, in_fish_files:
+        commands, found = read()
+        equal(commands, set(summaries()), read.__name__)
+        equal(found, wanted, read.__name__)
+
+
 def test_bash_offers_all_commands_and_options():
     equal(in_bash("cudaw", "") - {"help", "--help", "--version"}, set(summaries()))
     equal(in_bash("cudaw", "help", "sn"), {"snapshot"})
