@@ -51,8 +51,14 @@ dist: static-root
 # ---- packages of Debian and of RPM ----------------------------------------------------------
 
 # Who answers for the packages.
-PACKAGER ?= The cudaw project <cudaw@example.org>
-filled_in = sed -e 's/@VERSION@/$(VERSION)/g' -e 's/@PACKAGER@/$(PACKAGER)/'
+PACKAGER ?= $(shell git config user.name) <$(shell git config user.email)>
+ifneq ($(filter deb rpm,$(MAKECMDGOALS)),)
+ifeq ($(and $(findstring <,$(PACKAGER)),$(findstring @,$(PACKAGER))),)
+$(error PACKAGER='$(PACKAGER)': expected "NAME <ADDRESS>", who answers for the packages, or git's user.name and user.email)
+endif
+endif
+quoted    = '$(subst ','\'',$(1))'
+filled_in = sed -e 's/@VERSION@/$(VERSION)/g' -e 's|@PACKAGER@|'$(call quoted,$(subst &,\&,$(PACKAGER)))'|'
 DEB_DIR  := $(PACKAGES_DIR)/deb
 RPM_DIR  := $(PACKAGES_DIR)/rpm
 
@@ -70,7 +76,7 @@ deb: shared-root
 	$(Q)(printf '#!/bin/sh\nset -e\nif [ "$$1" = remove ]; then\n'; $(filled_in) packages/in-use.sh; \
 		printf 'fi\n#DEBHELPER#\n') > $(DEB_DIR)/debian/cudaw-libs-$(VERSION).prerm
 	$(Q)printf '%s\n' 'cudaw ($(VERSION)) unstable; urgency=medium' '' '  * CHANGELOG.md says what is new.' '' \
-		" -- $(PACKAGER)  $$(date -R -u -d @$$SOURCE_DATE_EPOCH)" > $(DEB_DIR)/debian/changelog
+		" -- "$(call quoted,$(PACKAGER))"  $$(date -R -u -d @$$SOURCE_DATE_EPOCH)" > $(DEB_DIR)/debian/changelog
 	$(Q)cd $(DEB_DIR) && VERSION=$(VERSION) ROOT='$(abspath $(SHARED_BUILD)/root)' OUTPUT='$(abspath $(PACKAGES_DIR))' \
 		debian/rules binary
 	@ls $(PACKAGES_DIR)/*.deb

@@ -11,10 +11,10 @@ from clilib import LIMIT_S, Skip, equal, contains, main, scratch
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
-def make(*args):
+def make(*args, env=None):
     if not shutil.which("make"):
         raise Skip("no make here")
-    env = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "PACKAGER"))} | (env or {})
     return subprocess.run(["make", "-C", SOURCES, *args], env=env, text=True, timeout=LIMIT_S,
                           capture_output=True, check=False)
 
@@ -28,6 +28,20 @@ def test_paths_that_do_not_work_are_refused():
             equal((prefix, done.returncode), (prefix, 2))
             contains(done.stderr, f"PREFIX='{prefix}' DESTDIR='{destdir}': expected")
     equal(os.listdir(directory), [])
+
+
+def test_packages_need_somebody_who_answers_for_them():
+    nobody = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "",
+              "GIT_CONFIG_KEY_1": "user.email", "GIT_CONFIG_VALUE_1": ""}
+    somebody = {**nobody, "GIT_CONFIG_VALUE_0": "O'Neil & Co", "GIT_CONFIG_VALUE_1": "a@b.example"}
+    for target in "deb", "rpm":
+        done = make("-n", target, env=nobody)
+        equal(done.returncode, 2)
+        contains(done.stderr, "PACKAGER=' <>': expected \"NAME <ADDRESS>\"")
+    shown = "--eval=shown: ; $(filled_in) packages/debian/control.in"
+    for args, env, name in [((), somebody, "O'Neil & Co <a@b.example>"),
+                            (("PACKAGER=A/B <c@d>",), nobody, "A/B <c@d>")]:
+        contains(make("-s", shown, "shown", *args, env=env).stdout, f"\nMaintainer: {name}\n")
 
 
 def test_benches_say_what_to_build_first():
