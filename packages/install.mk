@@ -24,6 +24,11 @@ $(COMPLETIONS) &: packages/completions.py $(wildcard packages/completions.*) $(C
 UNITS := $(foreach unit,cudawd.service cudawd.socket,packages/systemd/system/$(unit):lib/systemd/system/$(unit) \
 	 packages/systemd/user/$(unit):share/systemd/user/$(unit))
 
+# What users read lies as it does here, so that links lead from page to page.
+PAGES := $(wildcard *.md docs/*.md docs/*.svg docs/internals/*.md contrib/*/*) \
+	 LICENSE THIRD_PARTY checkpoint/snapshot/FORMAT.md examples/slurm_usr1.py
+DOC   := share/doc/cudaw
+
 # What is copied, as SOURCE:PLACE below PREFIX.
 COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cudawd.8 \
 	  $(O)/completions/cudaw.bash:share/bash-completion/completions/cudaw \
@@ -31,9 +36,7 @@ COPIED := tools/cudaw.1:share/man/man1/cudaw.1 tools/cudawd.8:share/man/man8/cud
 	  $(O)/completions/_cudaw:share/zsh/site-functions/_cudaw \
 	  $(O)/completions/cudaw.fish:share/fish/vendor_completions.d/cudaw.fish \
 	  $(O)/completions/cudawd.fish:share/fish/vendor_completions.d/cudawd.fish \
-	  $(foreach page,$(wildcard docs/*.md docs/*.svg docs/internals/*.md),$(page):share/doc/cudaw/$(page:docs/%=%)) \
-	  $(foreach page,CHANGELOG.md LICENSE README.md SECURITY.md packages/cudaw.conf,$(page):share/doc/cudaw/$(notdir $(page))) \
-	  $(foreach file,$(wildcard contrib/*/*),$(file):share/doc/cudaw/$(file)) \
+	  $(foreach page,$(PAGES),$(page):$(DOC)/$(page)) packages/cudaw.conf:$(DOC)/cudaw.conf \
 	  $(UNITS)
 LIBRARIES := $(DRIVER_FACE) $(AUDITOR) $(FREEMEM) $(RUNTIME_FACES)
 place_of = $(foreach pair,$(1),$(word 2,$(subst :, ,$(pair))))
@@ -52,6 +55,5 @@ install: all $(COMPLETIONS)
 uninstall:
 	rm -f $(addprefix $(INSTALLED)/,bin/cudaw bin/cudawd $(call place_of,$(COPIED)))
 	rm -f $(addprefix $(INSTALLED)/lib/cudaw-$(VERSION)/,$(notdir $(LIBRARIES) $(FACE_LINK)))
-	-for dir in $(addprefix share/doc/cudaw/,internals $(wildcard contrib/*) contrib) share/doc/cudaw \
-		lib/cudaw-$(VERSION); do \
-		test ! -d $(INSTALLED)/$$dir || rmdir $(INSTALLED)/$$dir; done
+	-for dir in $(DOC) lib/cudaw-$(VERSION); do \
+		test ! -d $(INSTALLED)/$$dir || find $(INSTALLED)/$$dir -depth -type d -empty -delete; done

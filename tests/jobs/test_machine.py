@@ -188,7 +188,19 @@ INSTALLED = {
     *(f"share/bash-completion/completions/{name}" for name in ("cudaw", "cudawd")),
     *(f"share/fish/vendor_completions.d/{name}.fish" for name in ("cudaw", "cudawd")),
     "share/zsh/site-functions/_cudaw",
-    *(f"share/doc/cudaw/{page}" for page in ("CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "cudaw.conf"))}
+    *(f"share/doc/cudaw/{page}" for page in (
+        "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY", "cudaw.conf",
+        "checkpoint/snapshot/FORMAT.md", "examples/slurm_usr1.py"))}
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def check_links(top):
+    """What the pages below this directory have beside them is there."""
+    for page in (os.path.join(top, name) for name in files_in(top) if name.endswith(".md")):
+        with open(page, encoding="utf-8") as file:
+            links = [link for link in LINK.findall(file.read()) if "://" not in link]
+        broken = [link for link in links if not os.path.exists(os.path.join(os.path.dirname(page), link))]
+        equal(broken, [], f"links of {page} that lead to nothing")
 
 
 def install_and_uninstall():
@@ -197,9 +209,10 @@ def install_and_uninstall():
         prefix = os.path.join(root, "opt", "cudaw")
         command = os.path.join(prefix, "bin", "cudaw")
         libraries = {f"lib/{os.path.basename(faces())}/{file}" for file in files_in(faces())}
-        pages = {f"share/doc/cudaw/{page}" for page in files_in(os.path.join(REPOSITORY, "docs"))}
-        pages |= {f"share/doc/cudaw/contrib/{file}" for file in files_in(os.path.join(REPOSITORY, "contrib"))}
+        pages = {f"share/doc/cudaw/{room}/{file}" for room in ("docs", "contrib")
+                 for file in files_in(os.path.join(REPOSITORY, room))}
         equal(files_in(prefix), INSTALLED | libraries | pages, "what is installed")
+        check_links(os.path.join(prefix, "share", "doc", "cudaw"))
         equal(check_glibc(command, os.path.join(prefix, "bin", "cudawd"),
                           *(os.path.join(prefix, file) for file in libraries)), (0, ""),
               "what check-glibc says of it")
