@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 #include "common/system/ownfd.h"
-#include "common/system/size_signal.h"
+#include "common/system/write_signals.h"
 #include "common/settings.h"
 #include "common/text.h"
 
@@ -78,7 +78,7 @@ static bool takes_a_line(int fd)
 static void write_line(const char *label, const char *fmt, va_list ap)
 {
 	char line[1024], when[FORMAT_SIZE];
-	struct size_signal before;
+	struct write_signals before;
 	struct timespec now;
 	int fd, len;
 
@@ -93,9 +93,9 @@ static void write_line(const char *label, const char *fmt, va_list ap)
 	/* One write(2), so that lines of several processes do not mix in one file. Failures cannot be reported. */
 	if (fd < 0 || !takes_a_line(fd))
 		return;
-	size_signal_block(&before);
+	write_signals_block(&before);
 	syscall(SYS_write, fd, line, len);
-	size_signal_unblock(&before);
+	write_signals_unblock(&before);
 }
 
 void log_msg(enum log_level level, const char *fmt, ...)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tracefile.h"
 #include "common/system/ownfd.h"
-#include "common/system/size_signal.h"
+#include "common/system/write_signals.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -126,9 +126,9 @@ static int append(char *line, size_t len)
 static int append_safely(char *line, size_t len)
 {
 	int error = 0, saved_errno = errno;
-	struct size_signal before;
+	struct write_signals before;
 
-	size_signal_block(&before);
+	write_signals_block(&before);
 	pthread_mutex_lock(&file.lock);
 	if (ownfd_is_lost(&file.own))
 		error = -EBADF;
@@ -137,7 +137,7 @@ static int append_safely(char *line, size_t len)
 	if (error)
 		close_locked();
 	pthread_mutex_unlock(&file.lock);
-	size_signal_unblock(&before);
+	write_signals_unblock(&before);
 	errno = saved_errno;
 	return error;
 }

@@ -137,7 +137,7 @@ $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/find/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c common/protocol/beacon.c
 $(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/codec.c $(addprefix tools/job/,reach.c status.c steps.c) \
 	$(addprefix common/,protocol/lines.c nvml.c system/ownfd.c text.c)
-$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c system/size_signal.c size.c text.c)
+$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c system/write_signals.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@

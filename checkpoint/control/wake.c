@@ -28,7 +28,8 @@ void wake_close(void)
 
 void wake_up(void)
 {
-	int fd = ownfd_get(&ends[1]), saved_errno = errno;
+	/* If the program has closed the other end, a write would be a signal to it (SIGPIPE). */
+	int fd = wake_reader() < 0 ? -1 : ownfd_get(&ends[1]), saved_errno = errno;
 	char byte = 0;
 
 	/*

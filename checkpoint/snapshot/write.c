@@ -8,7 +8,7 @@
 #include "checkpoint/snapshot/lane.h"
 #include "checkpoint/snapshot/read.h"
 #include "common/text.h"
-#include "common/system/size_signal.h"
+#include "common/system/write_signals.h"
 #include "common/system/workers.h"
 
 #include <errno.h>
@@ -355,7 +355,7 @@ static int write_index(struct snapshot_writer *w, struct snapshot_error *error)
 int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *source, size_t *done,
 		   const bool *cancel, struct snapshot_error *error)
 {
-	struct size_signal signals;
+	struct write_signals signals;
 	int ret;
 
 	w->source = source;
@@ -367,7 +367,7 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 	if (ret)
 		return ret;
 	snapshot_fail(error, 0, "cancelled");
-	size_signal_block(&signals);
+	write_signals_block(&signals);
 	snapshot_queue_init(&w->shared.queue, workers_threads(&w->workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&w->workers, SNAPSHOT_IO_THREADS, write_main, w);
 	snapshot_queue_fini(&w->shared.queue);
@@ -377,7 +377,7 @@ int snapshot_write(struct snapshot_writer *w, const struct snapshot_source *sour
 		snapshot_known_settle(&w->known);
 		ret = write_index(w, error);
 	}
-	size_signal_unblock(&signals);
+	write_signals_unblock(&signals);
 	return ret;
 }
 
@@ -453,16 +453,16 @@ static int list_files(struct snapshot_writer *w, uint32_t *files, size_t *sizes,
 static int commit(struct snapshot_writer *w, const struct snapshot_manifest_parts *parts,
 		  const struct snapshot_facts *facts, struct snapshot_error *error)
 {
-	struct size_signal signals;
+	struct write_signals signals;
 	size_t size;
 	char *text = snapshot_manifest_make(parts, facts, &size);
 	int ret;
 
 	if (!text)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	size_signal_block(&signals);
+	write_signals_block(&signals);
 	ret = snapshot_io_write_file(dir_of(w), SNAPSHOT_MANIFEST_NEW, text, size, error);
-	size_signal_unblock(&signals);
+	write_signals_unblock(&signals);
 	if (!ret && !parts->image)
 		ret = snapshot_dir_commit(dir_of(w), error);
 	if (!ret) {

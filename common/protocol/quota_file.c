@@ -4,7 +4,7 @@
 #include "common/protocol/rundir.h"
 #include "common/system/forks.h"
 #include "common/system/ownfd.h"
-#include "common/system/size_signal.h"
+#include "common/system/write_signals.h"
 #include "common/text.h"
 
 #include <dirent.h>
@@ -230,14 +230,14 @@ static void unclaim(int fd, int dev)
 /* Returns 0 or a negative errno. */
 static int put(int fd, int dev, const struct row *row)
 {
-	struct size_signal before;
+	struct write_signals before;
 	ssize_t len;
 	int error;
 
-	size_signal_block(&before);
+	write_signals_block(&before);
 	len = pwrite(fd, row, sizeof(*row), (places[dev] - 1) * (off_t)sizeof(*row));
 	error = len < 0 ? -errno : len == sizeof(*row) ? 0 : -EIO;
-	size_signal_unblock(&before);
+	write_signals_unblock(&before);
 	return error;
 }
 

@@ -149,7 +149,14 @@ def nobody_reads_what_it_says():
     for job in (deaf, full):
         simlib.paused_and_resumed(job)
         check("every word right" in job.finish(), "the job did not verify its memory")
+    # A write to a pipe that has room and no reader would be SIGPIPE. Allocations that are refused write.
+    job = Job("quota", "--hold", 8, "--each-line", 1,
+              env={"CUDAW_MEM": "64M", "CUDAW_LOG": "info", "CUDAW_LOG_FILE": path})
+    job.wait_line("holds 64 MiB")
+    os.read(pipe, 4096)
     os.close(pipe)
+    job.make_steps(2)
+    job.result()
 
 
 main(a_pause, a_snapshot_is_no_pause, none_are_asked_for, a_turn, an_allocation, the_memory_of_a_resume,

@@ -221,6 +221,16 @@ START_TEST(a_thread_that_is_cancelled)
 }
 END_TEST
 
+/* The program may close one end of the pipe: SIGPIPE would end it. */
+START_TEST(a_wake_without_a_reader_is_no_signal)
+{
+	ck_assert_int_eq(wake_open(), 0);
+	ck_assert_int_eq(close(wake_reader()), 0);
+	wake_up();
+	ck_assert(wake_is_lost());
+}
+END_TEST
+
 static sigjmp_buf away;
 static pthread_t waiting;
 static volatile sig_atomic_t in_handlers; /* waits of handlers that had room */
@@ -336,6 +346,7 @@ int main(void)
 	tcase_add_test(tc, many_wait);
 	tcase_add_test(tc, others_are_told_anew);
 	tcase_add_test(tc, a_thread_that_is_cancelled);
+	tcase_add_test(tc, a_wake_without_a_reader_is_no_signal);
 	tcase_add_test(tc, a_wait_that_is_left_by_longjmp);
 	tcase_add_test(tc, a_wait_in_a_handler);
 	tcase_add_test(tc, a_child_has_no_waits);
