@@ -126,9 +126,6 @@ def a_job_of_several_processes():
 def a_process_that_is_stopped():
     """It cannot answer, and is what it has told last."""
     first, second = (counter(mode="path", CUDAW_JOB="abc124") for _ in range(2))
-    hold_still(first)
-    check("it is stopped" in cudaw("wait", "--for", "paused", first.pid).stderr, "it is not waited for if it is stopped before")
-    first.send(signal.SIGCONT)
     waiting = Waiting("--for", "freed", "abc124")
     hold_still(first)
     cudaw_ok("pause", second.pid)
@@ -141,6 +138,29 @@ def a_process_that_is_stopped():
     hold_still(first)
     cudaw_ok("pause", second.pid)
     equal(waiting.end(), (DONE, ""), "the first one has told that it has left")
+    first.send(signal.SIGCONT)
+
+
+def a_process_that_is_stopped_before():
+    """It is waited for, and that is said; or it has told before that it has left."""
+    first, second = counter("first"), counter("second", mode="path", CUDAW_JOB="abc124")
+    said = "cudaw: wait {}: its process {} is stopped, and is waited for until it goes on\n"
+    for job, word, state in (first, first.pid, "saved"), (first, "first", "freed"), (second, "abc124", "freed"):
+        hold_still(job)
+        found = cudaw("wait", "--for", state, "--timeout", "0.1", word)
+        label = found.stderr.split()[2][:-1]    # the id, which "cudaw run" has made
+        equal((found.returncode, found.stderr),
+              (TIMEOUT, said.format(label, job.pid) + f"cudaw: wait {label}: the time is over\n"), (word, state))
+        job.send(signal.SIGCONT)
+    hold_still(first)
+    waiting = Waiting("--for", "freed", first.pid, second.pid)
+    cudaw_ok("pause", second.pid)
+    equal(waiting.process.poll(), None, "it is waited for")
+    first.send(signal.SIGCONT)
+    cudaw_ok("pause", first.pid)
+    equal(waiting.end()[0], DONE, "both have left")
+    hold_still(first)
+    equal(cudaw_ok("wait", "--for", "freed", first.pid), "", "it had left before")
     first.send(signal.SIGCONT)
 
 
@@ -337,6 +357,6 @@ def waiting_costs_nothing():
 
 
 main(waits_end_when_the_job_is_there, with_its_context_it_has_not_left, a_job_of_several_processes,
-     a_process_that_is_stopped, a_job_that_ends, a_pause_that_fails, a_pause_that_is_taken_back,
+     a_process_that_is_stopped, a_process_that_is_stopped_before, a_job_that_ends, a_pause_that_fails, a_pause_that_is_taken_back,
      saved_without_an_image, one_that_was_saved_before, saved_with_its_processes, who_asked, what_follows, rubbish,
      no_place_for_it, a_limit_of_file_sizes, a_job_in_another_mount_namespace, waiting_costs_nothing)

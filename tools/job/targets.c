@@ -90,7 +90,7 @@ static bool is_among_all(const struct targets *targets, const struct job *job)
 
 /*
  * A stopped process answers nobody. A resume continues it, with its children, because an
- * interrupted snapshot stops them all; every other request leaves it out.
+ * interrupted snapshot stops them all, and a wait waits for it; every other request leaves it out.
  */
 static void wake_stopped(struct targets *targets)
 {
@@ -103,6 +103,10 @@ static void wake_stopped(struct targets *targets)
 		    !(job->selected || is_among_all(targets, job) ||
 		      is_part(job, targets->words, targets->nwords) || is_related(targets, job)))
 			continue;
+		if (targets->bears_stopped) {
+			job->selected = true;
+			continue;
+		}
 		if (targets->continues) {
 			if (!targets->dry_run) {
 				tree_find(&tree, &job->process, job->directory->owner);
@@ -118,12 +122,20 @@ static void wake_stopped(struct targets *targets)
 	}
 }
 
-/* True if @word names a stopped process, which wake_stopped() has complained of. */
-static bool is_left_out(const struct job_list *list, char **word)
+static bool is_borne(const struct targets *targets, const struct job *job)
 {
-	for (size_t i = 0; i < list->n; i++)
-		if (list->jobs[i].left_out && is_part(&list->jobs[i], word, 1))
+	return targets->bears_stopped && job->selected && job->error == -JOB_STOPPED;
+}
+
+/* True if @word names a stopped process, which wake_stopped() has complained of or selected. */
+static bool is_dealt_with(const struct targets *targets, char **word)
+{
+	for (size_t i = 0; i < targets->list.n; i++) {
+		const struct job *job = &targets->list.jobs[i];
+
+		if ((job->left_out || is_borne(targets, job)) && is_part(job, word, 1))
 			return true;
+	}
 	return false;
 }
 
@@ -157,7 +169,8 @@ static void spare_parts(struct targets *targets)
 		struct job *silent = &list->jobs[i];
 		bool any = false;
 
-		if (silent->described || job_is_gone(silent) || is_named(targets, silent))
+		if (silent->described || job_is_gone(silent) || is_named(targets, silent) ||
+		    is_borne(targets, silent))
 			continue;
 		targets_id(silent, id);
 		for (size_t k = 0; k < list->n && *id; k++) {
@@ -210,7 +223,7 @@ static void select_words(struct targets *targets)
 		const char *word = targets->words[i];
 
 		if (!select_pid(list, select_pid_of(word)) && !select_job(list, word) &&
-		    !is_left_out(list, targets->words + i) &&
+		    !is_dealt_with(targets, targets->words + i) &&
 		    !select_related(list, select_pid_of(word)))
 			targets_fail(targets, select_explain(list, word));
 	}

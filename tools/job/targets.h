@@ -16,6 +16,7 @@ struct targets {
 	bool all;           /* all jobs, instead of @words */
 	struct narrow only; /* of all */
 	bool continues;     /* send SIGCONT to stopped processes, as a resume does */
+	bool bears_stopped; /* select them though they do not answer; their error is -JOB_STOPPED */
 	bool dry_run;       /* but not now: only find them */
 
 	struct job_list list; /* selected is set in those that are meant; free with jobs_free() */

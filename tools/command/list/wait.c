@@ -49,6 +49,7 @@ struct target {
 	struct job process; /* whole: one of its processes */
 	bool whole;
 	bool is_there, reached, saved;
+	pid_t stopped; /* a process that is waited for, and does not answer; 0: none */
 	char failure[512];
 	const char *outcome; /* NULL: it is waited for */
 	int code;
@@ -204,13 +205,17 @@ static void look_at_target(struct waiting *w, struct target *target, const struc
 {
 	target->is_there = false;
 	target->reached = true;
+	target->stopped = 0;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct job *job = &list->jobs[i];
 
 		if (!is_part(target, job) || job_is_gone(job))
 			continue;
 		target->is_there = true;
-		target->reached &= is_reached(w, job);
+		if (!is_reached(w, job)) {
+			target->reached = false;
+			target->stopped = job->error == -JOB_STOPPED ? job->pid : target->stopped;
+		}
 		watch_end(w, job);
 	}
 }
@@ -221,6 +226,7 @@ static void look_at_process(struct waiting *w, struct target *target)
 	const struct job *job = &target->process;
 
 	target->is_there = !job->seen || process_is_there(&job->process);
+	target->stopped = !target->saved && job_is_stopped(job) ? job->pid : 0;
 	watch_end(w, job);
 }
 
@@ -261,7 +267,8 @@ static void take_seen(void *arg, const struct journal_seen *seen)
 	for (size_t i = 0; i < w->n; i++) {
 		struct target *target = &w->targets[i];
 
-		if (seen->uid != target->owner || strcmp(seen->id, target->id) != 0 ||
+		if (seen->uid != target->owner ||
+		    (*target->id && strcmp(seen->id, target->id) != 0) ||
 		    (!target->whole && seen->pid != target->process.own_pid))
 			continue;
 		if (w->past && target->process.seen && is_older(seen, &target->process.process))
@@ -275,12 +282,21 @@ static void take_seen(void *arg, const struct journal_seen *seen)
 	}
 }
 
+/* Of one that is stopped only the environment may tell the id, or nothing. */
+static const char *label(const struct target *target, char buf[16])
+{
+	snprintf(buf, 16, "%d", target->process.pid);
+	return *target->name ? target->name : *target->id ? target->id : buf;
+}
+
 static void end(struct target *target, const char *outcome, int code, const char *why)
 {
+	char buf[16];
+
 	target->outcome = outcome;
 	target->code = code;
 	if (why)
-		complain("wait %s: %s", *target->name ? target->name : target->id, why);
+		complain("wait %s: %s", label(target, buf), why);
 	if (why && why != target->failure)
 		snprintf(target->failure, sizeof(target->failure), "%s", why);
 }
@@ -320,6 +336,18 @@ static bool judge_all(struct waiting *w, bool late)
 	return all;
 }
 
+/* A process that is stopped when the wait begins may stay so for long. */
+static void say_stopped(const struct waiting *w)
+{
+	char buf[16];
+
+	for (size_t i = 0; i < w->n; i++)
+		if (w->targets[i].stopped)
+			complain(
+				"wait %s: its process %d is stopped, and is waited for until it goes on",
+				label(&w->targets[i], buf), w->targets[i].stopped);
+}
+
 static int patience_ms(const struct waiting *w)
 {
 	double ms = w->blind || !journals_are_watched(&w->journals) ? BLIND_MS : LOOKS_MS;
@@ -347,12 +375,14 @@ static int wait_for_all(struct waiting *w)
 	w->past = true;
 	journals_read(&w->journals, take_seen, w);
 	w->past = false;
-	for (;;) {
+	for (bool first = true;; first = false) {
 		bool late = w->timeout_ms && clock_ms() >= w->end_ms;
 
 		code = look(w);
 		/* What has ended may have been saved before. */
 		journals_read(&w->journals, take_seen, w);
+		if (first)
+			say_stopped(w);
 		if (code || judge_all(w, late))
 			return code;
 		rest(w);
@@ -385,7 +415,8 @@ static int report(const struct waiting *w)
 
 static int run(struct waiting *w, int n, char **jobs)
 {
-	struct targets targets = {.verb = "wait", .words = jobs, .nwords = n};
+	struct targets targets = {
+		.verb = "wait", .words = jobs, .nwords = n, .bears_stopped = true};
 	int code;
 
 	if (w->timeout_ms)
