@@ -23,7 +23,7 @@ QUICK = ("--quantum", "0.2", "--residence", "0.05")
 SANITIZED = bool(os.environ.get("SANITIZE"))    # the shell cannot load what is built so
 SIZE = 600 * MIB    # two do not fit
 # In the daemon's source.
-KIND = re.compile(r'(?:\bnote\(|events_add\(|rules_note\(connection, (?:.* : )?)"([^"]*)"')
+KIND = re.compile(r'(?:\b(?:member_)?note\(|events_add\(|rules_note\(connection, (?:.* : )?)"([^"]*)"')
 
 
 def started(*options):
