@@ -72,6 +72,14 @@ static bool is_removed(int fd)
 	return !fstat(fd, &st) && !st.st_nlink;
 }
 
+/* The open file, unless somebody has removed it, as those do who clean /tmp; -1: none. */
+static int current(void)
+{
+	int fd = ownfd_get(&file);
+
+	return fd >= 0 && !is_removed(fd) ? fd : -1;
+}
+
 static int open_directory(const char **why)
 {
 	int error = *home.path ? 0 : rundir_find_home(&home, why);
@@ -133,7 +141,7 @@ int quota_file_open(const char *id, const char **why)
 {
 	int dir, error;
 
-	if (ownfd_get(&file) >= 0)
+	if (current() >= 0)
 		return 0;
 	quota_file_close(); /* the program may have closed it */
 	dir = open_directory(why);
@@ -157,7 +165,7 @@ void quota_file_close(void)
 
 void quota_file_end(void)
 {
-	int fd = ownfd_get(&file), dir;
+	int fd = current(), dir;
 	const char *why;
 
 	if (fd >= 0 && !lock_all(fd)) {
@@ -174,10 +182,7 @@ int quota_file_lock(void)
 {
 	int fd = ownfd_get(&file), error = fd < 0 ? -EBADF : set_lock(fd, F_WRLCK, LOCK_AT, 1);
 
-	if (error || !is_removed(fd))
-		return error;
-	quota_file_close();
-	return -ESTALE;
+	return error ? error : current() < 0 ? -ESTALE : 0;
 }
 
 void quota_file_unlock(void)
@@ -190,7 +195,7 @@ void quota_file_unlock(void)
 
 bool quota_file_has(int dev)
 {
-	return places[dev] && ownfd_get(&file) >= 0;
+	return places[dev] && current() >= 0;
 }
 
 static bool is_own(long number)
@@ -215,10 +220,7 @@ static int claim(int fd, int dev)
 		}
 	if (!places[dev])
 		return -EAGAIN;
-	if (!is_removed(fd))
-		return 0;
-	quota_file_close();
-	return -ESTALE;
+	return current() < 0 ? -ESTALE : 0;
 }
 
 static void unclaim(int fd, int dev)
@@ -324,7 +326,7 @@ static int open_to_read(const char *id, const char **why)
 
 int quota_file_sum(const char *id, const char *gpu, struct quota_sum *sum, const char **why)
 {
-	int own = ownfd_get(&file), fd = own < 0 ? open_to_read(id, why) : own, error;
+	int own = current(), fd = own < 0 ? open_to_read(id, why) : own, error;
 
 	*sum = (struct quota_sum){0};
 	if (fd < 0 || fd == NO_FILE)

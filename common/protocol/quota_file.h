@@ -22,7 +22,7 @@
  * Threads: one at a time, under the lock of quota.c. All change errno. They return 0 or a negative errno:
  *
  *	-EAGAIN	another process has the lock
- *	-ESTALE	the file was removed before it had a row, and is closed: it is to be opened again
+ *	-ESTALE	the file was removed: it is to be opened again
  */
 #include <stdbool.h>
 #include <stddef.h>

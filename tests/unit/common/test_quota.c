@@ -420,16 +420,23 @@ START_TEST(the_file_of_a_killed_job_goes)
 }
 END_TEST
 
-/* Whoever has opened it only reads it, and one that was removed is made again. */
+/* Somebody may clean /tmp. */
 START_TEST(a_file_that_was_removed_is_made_again)
 {
-	ck_assert(quota_take(0, 40 * MIB));
-	quota_give(0, 40 * MIB);
-	name_gpu(OTHER);
+	int lead;
+	pid_t pid;
+
+	ck_assert(quota_take(0, 30 * MIB));
 	ck_assert_int_eq(unlink(file), 0);
-	ck_assert(quota_take(0, 40 * MIB));
-	ck_assert(is_there(file));
-	ck_assert_uint_eq(used_of(OTHER), 40 * MIB);
+	quota_give(0, 10 * MIB);
+	ck_assert(quota_take(0, 20 * MIB));
+	ck_assert_uint_eq(used_of(GPU), 40 * MIB);
+	ck_assert_int_eq(unlink(file), 0);
+	pid = child(takes_60, &lead);
+	ck_assert_uint_eq(quota_left(0), 0);
+	ck_assert_uint_eq(used_of(GPU), 100 * MIB);
+	close(lead);
+	waitpid(pid, NULL, 0);
 }
 END_TEST
 
