@@ -9,6 +9,14 @@ double clock_ms(void)
 	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
+int64_t clock_whole_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 struct timespec clock_timespec(double ms)
 {
 	time_t seconds = (time_t)(ms / 1e3);

@@ -8,6 +8,9 @@
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
 double clock_ms(void);
 
+/* The same in whole ones, without floating point. Async-signal-safe. */
+int64_t clock_whole_ms(void);
+
 /* Milliseconds since 1970, for people: the clock may be set meanwhile. */
 uint64_t clock_unix_ms(void);
 

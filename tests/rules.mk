@@ -77,7 +77,8 @@ $(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(
 	posix_memalign mmap madvise pthread_create)
 $(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 
-# It sets the clock.
+# They set the clock.
+$(addprefix $(O)/tests/unit/common/,test_pact test_patience): private CFLAGS += -Wl,--wrap=clock_whole_ms
 $(O)/tests/unit/common/test_pact: private CFLAGS += -Wl,--wrap=clock_ms
 
 # It sets the state and the processor time of threads.
@@ -113,7 +114,7 @@ $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 
 # Parts of the command.
 # The test plays the jobs, and sets the clock.
-$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
+$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms clock_whole_ms)
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/pact.h"
 #include "common/clock.h"
+#include "common/patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +13,6 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define LISTEN_MS \
-	100 /* the most that counts between two looks: this process may have been stopped */
 #define FIRST_MS \
 	100 /* the longest wait before the first further round; twice as long before each later one */
 #define DOUBLED 8 /* so often */
@@ -44,7 +43,7 @@ struct shared {
 /* How long the beat of a member has not changed. */
 struct seen {
 	uint32_t beat;
-	double quiet_ms;
+	int64_t quiet_ms;
 };
 
 struct pact {
@@ -56,7 +55,7 @@ struct pact {
 	double due_ms;
 
 	/* The watcher's. */
-	double watched_ms;
+	struct patience watched;
 	struct seen *seen;
 };
 
@@ -236,7 +235,7 @@ bool pact_stop(struct pact *pact)
 }
 
 /* True if a member has not been heard of for too long. */
-static bool is_silent(struct pact *pact, size_t member, double passed_ms)
+static bool is_silent(struct pact *pact, size_t member, int64_t passed_ms)
 {
 	struct seen *seen = &pact->seen[member];
 	uint32_t beat = __atomic_load_n(&pact->shared->slots[member].beat, __ATOMIC_RELAXED);
@@ -251,12 +250,10 @@ static bool is_silent(struct pact *pact, size_t member, double passed_ms)
 
 void pact_watch(struct pact *pact)
 {
-	double now_ms = clock_ms(), passed_ms = now_ms - pact->watched_ms;
+	int64_t passed_ms = -pact->watched.waited_ms;
 
 	__atomic_fetch_add(&pact->shared->slots[pact->self].beat, 1, __ATOMIC_RELAXED);
-	if (passed_ms > LISTEN_MS)
-		passed_ms = LISTEN_MS;
-	pact->watched_ms = now_ms;
+	passed_ms += patience_ms(&pact->watched);
 	for (size_t i = 0; i < pact->members; i++)
 		if (is_silent(pact, i, passed_ms))
 			pact_stop(pact);

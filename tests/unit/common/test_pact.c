@@ -12,15 +12,21 @@
 #define MEMBERS 3
 #define LOOK_MS 100
 
-static double now_ms;
+static double now_ms = 1000;
 static int fd;
 static struct pact *members[MEMBERS];
 
 double __wrap_clock_ms(void);
+int64_t __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
+}
+
+int64_t __wrap_clock_whole_ms(void)
+{
+	return (int64_t)now_ms;
 }
 
 static void begin(void)

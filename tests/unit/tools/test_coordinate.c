@@ -20,7 +20,7 @@
 
 static struct job_directory directory = {.path = "/nowhere"};
 static struct job ranks[RANKS], *jobs[RANKS];
-static double now_ms;
+static double now_ms = 1000;
 static double asked_ms; /* when the mend asked */
 
 /* What rank 0, 1, ... says during the mend, so many ms after it was asked. */
@@ -28,10 +28,16 @@ static void (*says)(size_t rank, double ms, char *line, size_t size);
 
 void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *request);
 double __wrap_clock_ms(void);
+int64_t __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
+}
+
+int64_t __wrap_clock_whole_ms(void)
+{
+	return (int64_t)now_ms;
 }
 
 static void take(struct job *job, const struct job_request *request, const char *text)

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_PATIENCE_H
+#define CUDAW_PATIENCE_H
+/*
+ * The limits that cudaw itself sets to a wait: for a peer, a socket, a daemon. (A limit that a user gives, as
+ * --timeout, is a moment of clock_ms().) Who waits looks at least every PATIENCE_SLICE_MS whether the limit has
+ * passed, and no time between two looks counts as more than that: a process that was stopped, or whose cgroup or
+ * machine was, has not waited meanwhile, and the peers may have been stopped with it.
+ *
+ * A struct patience belongs to one thread. All functions are async-signal-safe, and leave the floating-point
+ * flags alone.
+ */
+#include <poll.h>
+#include <stdint.h>
+
+#define PATIENCE_SLICE_MS 100
+
+/* Of zeroes: no look yet. */
+struct patience {
+	int64_t waited_ms; /* what counts */
+	int64_t looked_ms; /* clock_whole_ms() of the last look; 0: the next one begins */
+};
+
+/* The milliseconds that count since the first look. */
+int64_t patience_ms(struct patience *patience);
+
+/* What has passed since the last look counts in full: nothing had a limit meanwhile. */
+void patience_count(struct patience *patience);
+
+/* It counts nothing. */
+static inline void patience_skip(struct patience *patience)
+{
+	patience->looked_ms = 0;
+}
+
+/* poll(2) until @ms more count; the caller's limits may go by the same patience. */
+int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, int64_t ms);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What counts of a wait, by a clock that is set here: each look comes so much later than the one before. */
+#include "common/patience.h"
+
+#include "tests/check_suite.h"
+
+#include <unistd.h>
+
+#define FROZEN_MS 3000
+
+static int64_t now = 1000000, step_ms;
+
+int64_t __wrap_clock_whole_ms(void);
+
+int64_t __wrap_clock_whole_ms(void)
+{
+	return now += step_ms;
+}
+
+START_TEST(the_first_look_begins)
+{
+	struct patience patience = {0};
+
+	step_ms = FROZEN_MS;
+	ck_assert_int_eq(patience_ms(&patience), 0);
+}
+END_TEST
+
+START_TEST(short_gaps_count)
+{
+	struct patience patience = {0};
+
+	step_ms = 30;
+	patience_ms(&patience);
+	for (int i = 1; i <= 100; i++)
+		ck_assert_int_eq(patience_ms(&patience), 30 * i);
+}
+END_TEST
+
+/* As of a process that was stopped, or whose cgroup was frozen. */
+START_TEST(a_frozen_slice_counts_as_one)
+{
+	struct patience patience = {0};
+
+	step_ms = 50;
+	patience_ms(&patience);
+	ck_assert_int_eq(patience_ms(&patience), 50);
+	step_ms = FROZEN_MS;
+	ck_assert_int_eq(patience_ms(&patience), 50 + PATIENCE_SLICE_MS);
+	step_ms = 50;
+	ck_assert_int_eq(patience_ms(&patience), 100 + PATIENCE_SLICE_MS);
+}
+END_TEST
+
+START_TEST(time_is_skipped_or_counts_in_full)
+{
+	struct patience patience = {0};
+
+	step_ms = FROZEN_MS;
+	patience_ms(&patience);
+	patience_count(&patience);
+	ck_assert_int_eq(patience.waited_ms, FROZEN_MS);
+	patience_skip(&patience);
+	ck_assert_int_eq(patience_ms(&patience), FROZEN_MS);
+}
+END_TEST
+
+START_TEST(a_poll_ends_with_what_it_waits_for)
+{
+	struct patience patience = {0};
+	struct pollfd fd = {.events = POLLIN};
+	int ends[2];
+
+	step_ms = FROZEN_MS;
+	ck_assert_int_eq(pipe(ends), 0);
+	fd.fd = ends[0];
+	ck_assert_int_eq(write(ends[1], "x", 1), 1);
+	ck_assert_int_eq(patience_poll(&patience, &fd, 1, 0), 1);
+	ck_assert_int_eq(patience_poll(&patience, &fd, 1, FROZEN_MS), 1);
+}
+END_TEST
+
+/* By the clock, the first slice is longer than the limit. */
+START_TEST(a_poll_outlasts_a_freeze)
+{
+	struct patience patience = {0};
+	int64_t begin;
+
+	step_ms = FROZEN_MS;
+	begin = patience_ms(&patience);
+	ck_assert_int_eq(patience_poll(&patience, NULL, 0, 6 * PATIENCE_SLICE_MS), 0);
+	ck_assert_int_ge(patience_ms(&patience) - begin, 6 * PATIENCE_SLICE_MS);
+	ck_assert_int_ge(now, 1000000 + 6 * FROZEN_MS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("patience");
+	TCase *tc = tcase_create("patience");
+
+	tcase_add_test(tc, the_first_look_begins);
+	tcase_add_test(tc, short_gaps_count);
+	tcase_add_test(tc, a_frozen_slice_counts_as_one);
+	tcase_add_test(tc, time_is_skipped_or_counts_in_full);
+	tcase_add_test(tc, a_poll_ends_with_what_it_waits_for);
+	tcase_add_test(tc, a_poll_outlasts_a_freeze);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
