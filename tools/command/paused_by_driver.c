@@ -3,6 +3,7 @@
 
 #include "common/system/beside.h"
 #include "common/clock.h"
+#include "common/patience.h"
 #include "common/nvml.h"
 #include "common/protocol/rundir.h"
 #include "common/text.h"
@@ -215,13 +216,13 @@ static int check_sharer(struct result *o)
  */
 static int open_record(struct result *o, const struct process *process, struct record *record)
 {
-	double begin = clock_ms();
+	struct patience patience = {0};
 	const char *why;
 	int err;
 
 	while ((err = record_open(record, process, &why)) == -EAGAIN &&
-	       clock_ms() - begin < RECORD_MS)
-		usleep(LOOK_MS * 1000);
+	       patience_ms(&patience) < RECORD_MS)
+		usleep(PATIENCE_SLICE_MS * 1000);
 	if (err == -EAGAIN)
 		return failed(o, EXIT_FAILED, "another command works on it");
 	if (err)

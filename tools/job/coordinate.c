@@ -2,7 +2,7 @@
 #include "tools/job/coordinate.h"
 
 #include "tools/job/rest.h"
-#include "common/clock.h"
+#include "common/patience.h"
 #include "common/protocol/pact.h"
 
 #include <errno.h>
@@ -24,13 +24,21 @@ struct party {
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
 	/* In a mend. */
-	double further_ms; /* clock_ms() when one of its processes last got further, or ended */
-	size_t open;       /* processes that have not ended */
-	bool stuck;        /* none has got further in time: all end for that */
+	int64_t further_ms; /* listened_ms() when one of its processes last got further, or ended */
+	size_t open;        /* processes that have not ended */
+	bool stuck;         /* none has got further in time: all end for that */
 	const struct job *missing; /* the last one that has not resumed; before that, the culprit */
 };
 
 static struct party *parties;
+
+/* The clock of all that is waited for here, which looks at it after each line and each LOOK_MS. */
+static int64_t listened_ms(void)
+{
+	static struct patience patience;
+
+	return patience_ms(&patience);
+}
 
 static bool same_job(const struct job *a, const struct job *b)
 {
@@ -74,7 +82,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first, bool resu
 	party->next = parties;
 	parties = party;
 	make_token(party, resume, count);
-	if (rest_init(&party->rest, count, (uint32_t)getpid(), clock_ms()))
+	if (rest_init(&party->rest, count, (uint32_t)getpid(), listened_ms()))
 		return -ENOMEM;
 	count = 0;
 	for (size_t i = 0; i < n; i++)
@@ -120,7 +128,7 @@ int coordinate_take(struct job *job, const struct line *line)
 		return line->id == REPORT_HELD ? -EBADMSG : 0;
 	if (party->committed || party->culprit)
 		return 0;
-	return rest_take(&party->rest, job->rank, line, clock_ms());
+	return rest_take(&party->rest, job->rank, line, listened_ms());
 }
 
 static bool ended_with(const struct job *job, enum end_code end)
@@ -222,7 +230,7 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 			party->culprit = culprit;
 		return;
 	}
-	switch (rest_next(&party->rest, clock_ms())) {
+	switch (rest_next(&party->rest, listened_ms())) {
 	case REST_READY:
 		tell_of_sharing(jobs, n, party);
 		party->committed = true;
@@ -370,7 +378,7 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	free(again);
 }
 
-static double mend_ms;      /* clock_ms(): from then on a mend waits for no memory */
+static int64_t mend_ms;     /* listened_ms(): from then on a mend waits for no memory */
 static int mend_silence_ms; /* and so long for parties of which no process gets further */
 
 static bool waits_for_memory(const struct job *job)
@@ -385,7 +393,7 @@ static void mend_progress(struct job *job, const struct line *line)
 
 	job_progress_take(job, line);
 	if (strcmp(before.phase, job->progress.phase) || before.done != job->progress.done)
-		job->party->further_ms = clock_ms();
+		job->party->further_ms = listened_ms();
 }
 
 static int mend_line(struct job *job, const struct line *line)
@@ -393,14 +401,14 @@ static int mend_line(struct job *job, const struct line *line)
 	struct party *party = job->party;
 
 	if (line->id == REPORT_HELD)
-		return rest_take(&party->rest, job->rank, line, clock_ms());
+		return rest_take(&party->rest, job->rank, line, listened_ms());
 	if (line->id != REPORT_PROGRESS)
 		return 0;
 	mend_progress(job, line);
-	if (waits_for_memory(job) && clock_ms() >= mend_ms) {
+	if (waits_for_memory(job) && listened_ms() >= mend_ms) {
 		strcpy(job->message,
 		       "it was paused, waits for GPU memory, and runs when that is free");
-	} else if (clock_ms() - party->further_ms >= mend_silence_ms || party->stuck) {
+	} else if (listened_ms() - party->further_ms >= mend_silence_ms || party->stuck) {
 		party->stuck = true;
 		snprintf(
 			job->message, sizeof(job->message),
@@ -427,13 +435,14 @@ static void mend_look(struct job **jobs, size_t n, struct party *party)
 			party->missing = jobs[i];
 	}
 	if (open != party->open)
-		party->further_ms = clock_ms();
+		party->further_ms = listened_ms();
 	party->open = open;
 }
 
 /* When each one has its memory, or has ended, those that have it run on. */
 static int mend_tick(struct job **jobs, size_t n)
 {
+	listened_ms();
 	for (struct party *party = parties; party; party = party->next) {
 		bool all = true;
 
@@ -465,9 +474,9 @@ static void mend(struct job **jobs, size_t n, int silence_ms)
 	for (size_t i = 0; i < n; i++) {
 		rest_ask(&jobs[i]->party->rest, jobs[i]->rank);
 		jobs[i]->party->missing = jobs[i]->party->culprit;
-		jobs[i]->party->further_ms = clock_ms();
+		jobs[i]->party->further_ms = listened_ms();
 	}
-	mend_ms = clock_ms() + silence_ms;
+	mend_ms = listened_ms() + silence_ms;
 	mend_silence_ms = silence_ms;
 	make_pacts(jobs, n);
 	jobs_ask(jobs, n, &request);

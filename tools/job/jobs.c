@@ -2,7 +2,7 @@
 #include "tools/job/jobs.h"
 
 #include "common/text.h"
-#include "common/clock.h"
+#include "common/patience.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LISTEN_MS 100 /* at most at a time, if there is a limit */
-#define RETRY_MS  20  /* until a job that could not be called is called again */
+#define RETRY_MS 20 /* until a job that could not be called is called again */
 
 const char *job_error_text(int error)
 {
@@ -169,8 +168,9 @@ struct round {
 	struct job **jobs; /* in the order of their turns */
 	size_t n, open;
 	const struct job_request *request;
-	int64_t listened, last;
-	int64_t retry; /* when to call those jobs again that could not be called */
+	struct patience patience;
+	int64_t listened; /* by that */
+	int64_t retry;    /* when to call those jobs again that could not be called */
 	struct pollfd *fds;
 	struct job **polled; /* the job of each of fds */
 };
@@ -260,8 +260,8 @@ static int check_limits(const struct round *round, int wait)
 {
 	const struct job_request *request = round->request;
 
-	if ((request->limit_ms >= 0 || any_queued(round)) && (wait < 0 || wait > LISTEN_MS))
-		wait = any_queued(round) ? RETRY_MS : LISTEN_MS;
+	if ((request->limit_ms >= 0 || any_queued(round)) && (wait < 0 || wait > PATIENCE_SLICE_MS))
+		wait = any_queued(round) ? RETRY_MS : PATIENCE_SLICE_MS;
 	for (size_t i = 0; i < round->n && request->limit_ms >= 0; i++) {
 		struct job *job = round->jobs[i];
 		int64_t left = job->heard + request->limit_ms - round->listened;
@@ -278,13 +278,9 @@ static int check_limits(const struct round *round, int wait)
 
 static void listen_to(struct round *round, int wait)
 {
-	int64_t now;
-
 	count_open(round);
 	poll(round->fds, round->open, wait);
-	now = clock_ms();
-	round->listened += now - round->last < LISTEN_MS ? now - round->last : LISTEN_MS;
-	round->last = now;
+	round->listened = patience_ms(&round->patience);
 	for (size_t i = 0; i < round->open; i++)
 		if (round->polled[i]->fd >= 0 && round->fds[i].revents)
 			hear(round->polled[i], round->request, round->listened);
@@ -302,7 +298,7 @@ static int by_turn(const void *a, const void *b)
 
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
-	struct round round = {.n = n, .request = request, .last = clock_ms()};
+	struct round round = {.n = n, .request = request};
 	int tick_ms = request->tick ? 0 : -1;
 
 	round.jobs = calloc(n + 1, sizeof(*round.jobs));
@@ -317,6 +313,7 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 	}
 	memcpy(round.jobs, jobs, n * sizeof(*jobs));
 	qsort(round.jobs, n, sizeof(*round.jobs), by_turn);
+	patience_ms(&round.patience);
 	for (call_next(&round); round.open || any_queued(&round); call_next(&round)) {
 		listen_to(&round, check_limits(&round, tick_ms));
 		if (request->tick)

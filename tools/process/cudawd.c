@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/cudawd.h"
-#include "common/clock.h"
+#include "common/patience.h"
 #include "common/conf_file.h"
 #include "common/protocol/daemon.h"
 #include "common/protocol/lines.h"
@@ -45,10 +45,11 @@ static void say_where(const char *which, char where[PATH_MAX])
 }
 
 /* Wait until @fd can be read. Returns 0 or a negative errno. */
-static int wait_for(int fd, int patience_ms)
+static int wait_for(int fd, int limit_ms)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-	int ready = poll(&poll_fd, 1, patience_ms);
+	struct patience patience = {0};
+	int ready = patience_poll(&patience, &poll_fd, 1, limit_ms);
 
 	if (ready < 0)
 		return -errno;
@@ -93,13 +94,13 @@ int cudawd_hear(int fd, struct lines *lines, cudawd_line take, void *arg)
 	return take_lines(lines, take, arg);
 }
 
-static int hear_all(int fd, int patience_ms, cudawd_line take, void *arg)
+static int hear_all(int fd, int limit_ms, cudawd_line take, void *arg)
 {
 	struct lines lines = {0};
 	int ret = -EAGAIN;
 
 	while (ret == -EAGAIN) {
-		ret = wait_for(fd, patience_ms);
+		ret = wait_for(fd, limit_ms);
 		if (!ret)
 			ret = cudawd_hear(fd, &lines, take, arg);
 	}
@@ -142,21 +143,20 @@ int cudawd_open(const char *request, char where[PATH_MAX])
 	return open_to(which, request);
 }
 
-static int hear_and_close(int fd, int patience_ms, cudawd_line line, void *arg)
+static int hear_and_close(int fd, int limit_ms, cudawd_line line, void *arg)
 {
 	int ret;
 
 	if (fd < 0)
 		return fd;
-	ret = hear_all(fd, patience_ms, line, arg);
+	ret = hear_all(fd, limit_ms, line, arg);
 	close(fd);
 	return ret;
 }
 
-int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
-	       char where[PATH_MAX])
+int cudawd_ask(const char *request, int limit_ms, cudawd_line line, void *arg, char where[PATH_MAX])
 {
-	return hear_and_close(cudawd_open(request, where), patience_ms, line, arg);
+	return hear_and_close(cudawd_open(request, where), limit_ms, line, arg);
 }
 
 const char *cudawd_starter(void)
@@ -286,7 +286,7 @@ int cudawd_launch(const char **why)
 {
 	char path[PATH_MAX], program[PATH_MAX];
 	int dir = open_rundir(path, why), err;
-	double until;
+	struct patience patience = {0};
 
 	if (dir < 0)
 		return dir;
@@ -297,8 +297,8 @@ int cudawd_launch(const char **why)
 			err = -errno;
 		if (!err)
 			err = start(program, dir);
-		until = clock_ms() + START_MS;
-		while (!err && (err = say_launch()) == -ECONNREFUSED && clock_ms() < until) {
+		while (!err && (err = say_launch()) == -ECONNREFUSED &&
+		       patience_ms(&patience) < START_MS) {
 			usleep(RETRY_US);
 			err = 0;
 		}

@@ -18,13 +18,13 @@
 typedef int (*cudawd_line)(void *arg, const struct line *line);
 
 /*
- * Send @request, and call @line for each line of the answer except "end ok". @patience_ms: from one
- * line to the next; negative: no limit. Returns 0; the value that @line returned; or a negative
+ * Send @request, and call @line for each line of the answer except "end ok". @limit_ms: from one
+ * line to the next. Returns 0; the value that @line returned; or a negative
  * errno: -ECONNREFUSED no daemon answers, -ENOENT, -EACCES or -EBUSY the daemon has answered with "end
  * invalid", "end denied" or "end busy", -EPROTO with another end, -ETIMEDOUT. @where gets the path of the
  * socket.
  */
-int cudawd_ask(const char *request, int patience_ms, cudawd_line line, void *arg,
+int cudawd_ask(const char *request, int limit_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX]);
 
 /*

@@ -5,6 +5,7 @@
 #include "common/find/find.h"
 #include "common/system/hostmem.h"
 #include "common/nvml.h"
+#include "common/patience.h"
 #include "common/text.h"
 #include "tools/process/cuda_use.h"
 #include "tools/process/inside.h"
@@ -387,11 +388,11 @@ bool driver_child_begin(struct driver_work *work)
 
 bool driver_child_await(struct driver_work *work, int ms)
 {
-	double until = clock_ms() + ms;
+	struct patience patience = {0};
 	int status;
 
 	while (work->child > 0 && waitpid(work->child, &status, WNOHANG) == 0) {
-		if (clock_ms() >= until)
+		if (patience_ms(&patience) >= ms)
 			return false;
 		usleep(LOOK_MS * 1000);
 	}

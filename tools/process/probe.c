@@ -2,6 +2,7 @@
 #include "tools/process/probe.h"
 
 #include "common/find/find.h"
+#include "common/patience.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -139,9 +140,10 @@ static void await_child(struct probing *p)
 	struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
 	char *failure = p->shared->failure;
 	size_t size = sizeof(p->shared->failure);
+	struct patience patience = {0};
 	int status = 0;
 
-	if (poll(&pfd, 1, PROBE_MS) == 0)
+	if (patience_poll(&patience, &pfd, 1, PROBE_MS) == 0)
 		kill(p->pid, SIGKILL);
 	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "common/clock.h"
+#include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "tools/command/snapshot/opened.h"
@@ -151,7 +152,7 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 
 static bool answers(struct job *job)
 {
-	for (double begin = clock_ms(); clock_ms() - begin < ANSWER_MS; usleep(RETRY_US)) {
+	for (struct patience patience = {0}; patience_ms(&patience) < ANSWER_MS; usleep(RETRY_US)) {
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;

@@ -3,8 +3,8 @@
 
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
-#include "common/clock.h"
 #include "common/nvml.h"
+#include "common/patience.h"
 #include "common/system/proc.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/report/report.h"
@@ -27,11 +27,11 @@ static int check_id(const struct restoring *r, pid_t id)
 {
 	bool whole = id == r->snapshot.manifest.pid;
 	char path[64], name[64] = "another process", why[80] = "";
-	double begin = clock_ms();
+	struct patience patience = {0};
 	pid_t parent;
 	char state;
 
-	while ((state = host_process(id, &parent)) == 'Z' && clock_ms() - begin < PARENT_MS)
+	while ((state = host_process(id, &parent)) == 'Z' && patience_ms(&patience) < PARENT_MS)
 		usleep(RETRY_US);
 	if (kill(id, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
