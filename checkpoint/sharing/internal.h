@@ -3,17 +3,18 @@
 #define CUDAW_SHARING_INTERNAL_H
 /* What sharing.c (the program's calls, and answers to others) and stages.c (the engine's) share. */
 #include "checkpoint/sharing/sharing.h"
+#include "common/patience.h"
 
 #include <pthread.h>
 
 /* A process that takes part in a pause, as it last answered. */
 struct sharing_member {
 	struct sharing_process process;
-	uint64_t cycle;   /* of its pause in which this process takes part */
-	int error;        /* why it has no answer, as of sharers_ask(); or 0 */
-	bool lost;        /* it has ended with memory that this process has imported */
-	double failed_ms; /* clock_ms(): since when its resume has failed, as far as seen; or 0 */
-	double silent_ms; /* clock_ms(): since when it could not be asked; or 0 */
+	uint64_t cycle; /* of its pause in which this process takes part */
+	int error;      /* why it has no answer, as of sharers_ask(); or 0 */
+	bool lost;      /* it has ended with memory that this process has imported */
+	/* By @patience: since when its resume has failed, as far as seen, and it could not be asked; or 0. */
+	int64_t failed_ms, silent_ms;
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
 	struct sharing_answer answer; /* without the sharers */
@@ -33,6 +34,7 @@ extern struct sharing {
 	size_t nmembers;
 	bool follows;     /* the resume gives up because that of a member has failed */
 	double orphan_ms; /* clock_ms() when the last import of a freed object was found; 0: none yet */
+	struct patience patience; /* the clock of these waits; it begins with 1 */
 } sharing;
 
 bool sharing_lists(const struct sharing_process *list, size_t n, const struct sharing_process *one);
@@ -50,7 +52,8 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES]);
  * Ask the exporter for a descriptor. 0, or as sharers_ask(); -EBUSY: a pause has the memory; -ENODATA: it
  * is freed; -EIO: the driver does not export it.
  */
-int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer *answer);
+int sharing_fetch(struct patience *patience, const struct object_name *name, int *fd,
+		  struct sharing_answer *answer);
 
 /* True of an error of sharers_ask() or sharing_fetch() if the process lives, and could not be asked. */
 bool sharing_is_unreached(int error);

@@ -118,25 +118,26 @@ static bool is_of_our_user(int fd, pid_t *pid)
 	return true;
 }
 
-/* Wait until @fd can be read: 1. 0: it cannot after @ms. Negative: poll() failed. */
-static int wait_for(int fd, int ms)
+/* False: @fd cannot be read for @ms. */
+static bool can_be_read(struct patience *patience, int fd, int ms)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
-	return poll(&p, 1, ms);
+	return patience_poll(patience, &p, 1, ms) > 0;
 }
 
 /* Descriptors that come with a request are dropped by the kernel, as there is no place for them. */
 static void serve_client(int client)
 {
 	struct sharing_request request;
+	struct patience patience = {0};
 	struct sharing_answer answer;
 	struct sharing_process from;
 	unsigned char data[sizeof(request) + 1];
 	ssize_t size;
 	int fd = -1;
 
-	if (!is_of_our_user(client, &from.pid) || wait_for(client, REQUEST_MS) <= 0)
+	if (!is_of_our_user(client, &from.pid) || !can_be_read(&patience, client, REQUEST_MS))
 		return;
 	size = recv(client, data, sizeof(data), MSG_DONTWAIT);
 	if (size < 0 || sharing_request_parse(data, (size_t)size, &request))
@@ -246,20 +247,21 @@ static void *serve(void *unused)
 	is_needed = started && thread_id == gettid();
 	pthread_mutex_unlock(&lock);
 	while (is_needed) {
-		int fd = ownfd_get(&listener), client;
+		struct pollfd p = {.fd = ownfd_get(&listener), .events = POLLIN};
+		int client;
 
-		if (fd < 0) {
+		if (p.fd < 0) {
 			mend_listener();
 			continue;
 		}
-		if (!wait_for(fd, NAME_MS)) {
+		if (!poll(&p, 1, NAME_MS)) {
 			mend_name();
 			be_idle();
 			continue;
 		}
 		if (ownfd_is_lost(&listener))
 			continue;
-		client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+		client = accept4(p.fd, NULL, NULL, SOCK_CLOEXEC);
 		if (client >= 0) {
 			serve_client(client);
 			close(client);
@@ -409,15 +411,15 @@ static ssize_t receive(int from, struct sharing_answer *raw, int *fd)
 	return n;
 }
 
-static int converse(int with, const struct sharing_request *request, struct sharing_answer *answer,
-		    int *fd)
+static int converse(struct patience *patience, int with, const struct sharing_request *request,
+		    struct sharing_answer *answer, int *fd)
 {
 	struct sharing_answer raw;
 	ssize_t size;
 	int error;
 
 	if (send(with, request, sizeof(*request), MSG_NOSIGNAL) != sizeof(*request) ||
-	    wait_for(with, ANSWER_MS) <= 0)
+	    !can_be_read(patience, with, ANSWER_MS))
 		return -EAGAIN;
 	size = receive(with, &raw, fd);
 	/* It ended, or lost its socket, without an answer: the next attempt tells. */
@@ -429,8 +431,8 @@ static int converse(int with, const struct sharing_request *request, struct shar
 	return error;
 }
 
-int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
-		struct sharing_answer *answer, int *fd)
+int sharers_ask(struct patience *patience, const struct sharing_process *to,
+		struct sharing_request *request, struct sharing_answer *answer, int *fd)
 {
 	int with, error;
 
@@ -441,7 +443,7 @@ int sharers_ask(const struct sharing_process *to, struct sharing_request *reques
 		return with;
 	memcpy(request->to, to->instance, sizeof(request->to));
 	memcpy(request->from, self.instance, sizeof(request->from));
-	error = converse(with, request, answer, fd);
+	error = converse(patience, with, request, answer, fd);
 	close(with);
 	if (error && *fd >= 0) {
 		close(*fd);

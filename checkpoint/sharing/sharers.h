@@ -17,6 +17,7 @@
  * a process cannot be reached, since it still has the memory; sharers_is_gone() has the proof.
  */
 #include "checkpoint/sharing/messages.h"
+#include "common/patience.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,10 +53,10 @@ bool sharers_is_gone(const struct sharing_process *process);
 /*
  * Ask @to. 0, with a descriptor in *@fd that the caller closes, or -1 there; or -ESRCH: that process
  * is gone; -EAGAIN: it did not answer, e.g. because it is stopped; or another negative errno: it could not be
- * reached now. It waits for an answer only, 1 s.
+ * reached now. It waits for an answer only, 1 s of @patience.
  */
-int sharers_ask(const struct sharing_process *to, struct sharing_request *request,
-		struct sharing_answer *answer, int *fd);
+int sharers_ask(struct patience *patience, const struct sharing_process *to,
+		struct sharing_request *request, struct sharing_answer *answer, int *fd);
 
 /* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
 void sharers_why(const struct sharing_process *process, int error, char *text, size_t size);

@@ -3,7 +3,6 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
 #include "common/protocol/beacon.h"
-#include "common/clock.h"
 #include "common/system/forks.h"
 #include "common/text.h"
 
@@ -18,7 +17,7 @@
 
 #define AGAIN_MS 10 /* between two tries to reach an exporter */
 
-struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER, .patience = {.waited_ms = 1}};
 FORKS_LOCK_IN(sharing, lock);
 
 static bool same(const struct sharing_process *a, const struct sharing_process *b)
@@ -227,7 +226,8 @@ bool sharing_is_unreached(int error)
 	       error != -EAGAIN;
 }
 
-int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer *answer)
+int sharing_fetch(struct patience *patience, const struct object_name *name, int *fd,
+		  struct sharing_answer *answer)
 {
 	const struct sharing_process exporter = sharing_exporter(name);
 	struct sharing_request request;
@@ -247,7 +247,7 @@ int sharing_fetch(const struct object_name *name, int *fd, struct sharing_answer
 		answer->size = size;
 		return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
 	}
-	error = sharers_ask(&exporter, &request, answer, fd);
+	error = sharers_ask(patience, &exporter, &request, answer, fd);
 	if (error)
 		return error;
 	switch ((enum sharing_result)answer->result) {
@@ -270,11 +270,11 @@ CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAlloca
 
 static int fetch_patiently(const struct object_name *name, int *fd, struct sharing_answer *answer)
 {
-	double until_ms = clock_ms() + SHARING_LISTEN_MS;
+	struct patience patience = {0};
 	int error;
 
-	while ((error = sharing_fetch(name, fd, answer)) && sharing_is_unreached(error) &&
-	       clock_ms() < until_ms)
+	while ((error = sharing_fetch(&patience, name, fd, answer)) &&
+	       sharing_is_unreached(error) && patience_ms(&patience) < SHARING_LISTEN_MS)
 		usleep(AGAIN_MS * 1000);
 	return error;
 }

@@ -24,6 +24,11 @@
 #define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
+static int64_t waited_ms(void)
+{
+	return patience_ms(&sharing.patience);
+}
+
 static void set_stage(enum sharing_stage stage)
 {
 	pthread_mutex_lock(&sharing.lock);
@@ -51,7 +56,7 @@ static int ask_state(const struct sharing_process *process, enum sharing_kind ki
 	sharing_request_begin(&request, kind);
 	if (key)
 		memcpy(request.key, key, sizeof(request.key));
-	error = sharers_ask(process, &request, answer, &fd);
+	error = sharers_ask(&sharing.patience, process, &request, answer, &fd);
 	if (fd >= 0)
 		close(fd);
 	return error;
@@ -78,13 +83,13 @@ static void ask_member(struct sharing_member *m, enum sharing_kind kind,
 	if (!error || is_gone(m))
 		m->silent_ms = 0;
 	else if (m->silent_ms <= 0)
-		m->silent_ms = clock_ms();
+		m->silent_ms = waited_ms();
 	if (!error)
 		memcpy(&m->answer, answer, offsetof(struct sharing_answer, sharers));
 	if (error || !says_failed(m))
 		m->failed_ms = 0;
 	else if (!m->failed_ms)
-		m->failed_ms = clock_ms();
+		m->failed_ms = waited_ms();
 }
 
 bool sharing_is_joint(void)
@@ -215,7 +220,7 @@ enum verdict { GO_ON, NOT_YET, SILENT, STALE, LOST, WITHDREW, FAILED };
 
 static enum verdict judge_unasked(const struct sharing_member *m)
 {
-	return clock_ms() - m->silent_ms > SILENT_MS ? SILENT : NOT_YET;
+	return waited_ms() - m->silent_ms > SILENT_MS ? SILENT : NOT_YET;
 }
 
 /* A member that has not reached a stage, and what that means; NULL: all have. */
@@ -240,6 +245,12 @@ static struct sharing_member *find(enum verdict (*judge)(const struct sharing_me
 static bool is_cancelled(const struct sharing_wait *w)
 {
 	return __atomic_load_n(w->cancel, __ATOMIC_RELAXED) || (w->pact && pact_is_ended(w->pact));
+}
+
+/* By the limit of the user. */
+static bool is_late(const struct sharing_wait *w)
+{
+	return w->deadline_ms && clock_ms() > w->deadline_ms;
 }
 
 /* A process, in words that name its job if that is another one. @m: what is known of it, or NULL. */
@@ -347,10 +358,10 @@ bool sharing_may_close(void)
 
 int sharing_rest(struct sharing_wait *w)
 {
-	double begin_ms = clock_ms() + BEGIN_MS;
-	double deadline_ms = w->deadline_ms > begin_ms ? w->deadline_ms : begin_ms;
+	int64_t until_ms = waited_ms() + BEGIN_MS;
 	const struct sharing_member *m;
 	enum verdict verdict;
+	bool late;
 
 	objects_close_exports();
 	pthread_mutex_lock(&sharing.lock);
@@ -368,13 +379,14 @@ int sharing_rest(struct sharing_wait *w)
 		m = find(judge_resting, &verdict);
 		if (!m)
 			break;
+		late = waited_ms() > until_ms;
 		if (is_cancelled(w))
 			return fail(w, -ECANCELED, m, "has not come to rest");
-		if (sharing_is_unreached(m->error) && clock_ms() > begin_ms)
+		if (sharing_is_unreached(m->error) && late)
 			return fail(w, -EHOSTUNREACH, m, "");
-		if (!m->error && m->answer.stage == SHARING_RUNNING && clock_ms() > begin_ms)
+		if (!m->error && m->answer.stage == SHARING_RUNNING && late)
 			return fail(w, -ENOTSUP, m, "does not pause with it");
-		if (clock_ms() > deadline_ms)
+		if (late && clock_ms() > w->deadline_ms)
 			return fail(w, -ETIME, m, "has not come to rest");
 		usleep(LOOK_MS * 1000);
 	}
@@ -384,7 +396,7 @@ int sharing_rest(struct sharing_wait *w)
 /* Those that are asked to resume together with this one may have failed before, and begin a moment later. */
 static enum verdict judge_failed(const struct sharing_member *m)
 {
-	return m->failed_ms && clock_ms() - m->failed_ms > BEGIN_MS ? FAILED : GO_ON;
+	return m->failed_ms && waited_ms() - m->failed_ms > BEGIN_MS ? FAILED : GO_ON;
 }
 
 static int fail_with(struct sharing_wait *w, const struct sharing_member *m)
@@ -411,11 +423,11 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 }
 
 /* True if the exporter is asked again after @error, as it may give the memory later. */
-static bool asks_again(int error, double *until_ms)
+static bool asks_again(int error, int64_t *until_ms)
 {
 	if (sharing_is_unreached(error))
-		return clock_ms() < *until_ms;
-	*until_ms = clock_ms() + SHARING_LISTEN_MS;
+		return waited_ms() < *until_ms;
+	*until_ms = waited_ms() + SHARING_LISTEN_MS;
 	return error == -EBUSY || error == -EAGAIN;
 }
 
@@ -423,12 +435,13 @@ static bool asks_again(int error, double *until_ms)
 static int fetch_again(struct sharing_wait *w, const struct object_name *name, int *fd,
 		       struct sharing_answer *answer)
 {
-	double asked_ms = 0, until_ms = clock_ms() + SHARING_LISTEN_MS;
+	int64_t until_ms = waited_ms() + SHARING_LISTEN_MS;
+	double asked_ms = 0;
 	char why[SHARING_WHY], who[WHO];
 	int error;
 
 	for (;;) {
-		error = sharing_fetch(name, fd, answer);
+		error = sharing_fetch(&sharing.patience, name, fd, answer);
 		if (!error)
 			return 0;
 		sharing_why(name, error, why, sizeof(why));
@@ -438,7 +451,7 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 			return error;
 		if (is_cancelled(w))
 			return -ECANCELED;
-		if (w->deadline_ms && clock_ms() > w->deadline_ms)
+		if (is_late(w))
 			return -ETIME;
 		if (check_failed(w, &asked_ms))
 			return -ENOLINK;
@@ -569,15 +582,17 @@ static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
 }
 
 /*
- * Go on together with all, or not at all. Without a way back for anybody on success.
+ * Go on together with all, or not at all, within @limit_ms (0: none) and the
+ * user's limit. Without a way back for anybody on success.
  *
  * tests/unit/checkpoint/test_sharing_model.c tries all interleavings of these steps and of withdraw().
  * A change of a step here needs the same change there.
  */
-static int agree(struct sharing_wait *w, double until_ms,
+static int agree(struct sharing_wait *w, int64_t limit_ms,
 		 enum verdict (*judge)(const struct sharing_member *),
 		 bool (*passed)(const struct sharing_member *))
 {
+	int64_t begin_ms = waited_ms();
 	struct sharing_member *m;
 	enum verdict verdict;
 	bool on = false;
@@ -605,7 +620,7 @@ static int agree(struct sharing_wait *w, double until_ms,
 			error = fail(w, -ECANCELED, m, "was waited for");
 		else if (verdict == SILENT)
 			error = fail(w, -EHOSTUNREACH, m, "");
-		else if (until_ms && clock_ms() > until_ms)
+		else if (is_late(w) || (limit_ms && waited_ms() - begin_ms > limit_ms))
 			error = fail(w, -ETIME, m, "is not as far");
 		if (error && withdraw(passed))
 			return error;
@@ -620,7 +635,7 @@ int sharing_saved(struct sharing_wait *w)
 	int error;
 
 	set_stage(SHARING_SAVED);
-	error = agree(w, clock_ms() + SAVED_MS, judge_saved, passed_saved);
+	error = agree(w, SAVED_MS, judge_saved, passed_saved);
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].cycle = sharing.members[i].answer.cycle;
 	return error;
@@ -636,7 +651,7 @@ static enum verdict judge_released(const struct sharing_member *m)
 
 int sharing_released(struct sharing_wait *w)
 {
-	double until_ms = clock_ms() + RELEASE_MS;
+	int64_t until_ms = waited_ms() + RELEASE_MS;
 	const struct sharing_member *m;
 	size_t held = objects_shared_held();
 	enum verdict verdict;
@@ -654,7 +669,7 @@ int sharing_released(struct sharing_wait *w)
 			return 0;
 		if (is_cancelled(w))
 			return fail(w, -ECANCELED, m, "was waited for");
-		if (clock_ms() > until_ms)
+		if (waited_ms() > until_ms)
 			return fail(w, -ETIME, m, "has not given its memory back");
 		usleep(LOOK_MS * 1000);
 	}
@@ -683,7 +698,7 @@ void sharing_rebuilt(void)
 int sharing_whole(struct sharing_wait *w)
 {
 	set_stage(SHARING_WHOLE);
-	return agree(w, w->deadline_ms, judge_whole, passed_whole);
+	return agree(w, 0, judge_whole, passed_whole);
 }
 
 void sharing_back(void)
