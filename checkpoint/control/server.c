@@ -42,9 +42,9 @@ static double name_ms;  /* clock_ms() of the next look for the name */
 static bool ended;      /* the name is removed, and stays so */
 static struct client clients[SERVER_SLOTS];
 static unsigned int last_id;
-static bool starved;      /* the last accept() had no descriptor */
-static double starved_ms; /* clock_ms(): from then on */
-static bool incoming;     /* a client may wait to be let in */
+static bool starved; /* the last accept() had no descriptor */
+static struct patience starving;
+static bool incoming; /* a client may wait to be let in */
 
 static int count_clients(void)
 {
@@ -216,12 +216,11 @@ bool server_reopen(void)
 /* The client that makes room for another: the one that has sent no request for the longest time. */
 static struct client *find_silent(void)
 {
-	double limit = clock_ms() - SILENT_MS;
 	struct client *found = NULL;
 
 	for (struct client *c = clients; c < clients + SERVER_SLOTS; c++)
-		if (c->used && !c->waits && c->since_ms < limit &&
-		    (!found || c->since_ms < found->since_ms))
+		if (c->used && !c->waits && patience_ms(&c->silent) > SILENT_MS &&
+		    (!found || c->id < found->id))
 			found = c;
 	return found;
 }
@@ -279,11 +278,7 @@ static struct client *add(int fd)
 	while (c->used)
 		c++;
 	reused_begins(&c->own, c + 1);
-	*c = (struct client){.used = true,
-			     .own = OWNFD_NONE,
-			     .id = ++last_id,
-			     .token = OWNFD_NONE,
-			     .since_ms = clock_ms()};
+	*c = (struct client){.used = true, .own = OWNFD_NONE, .id = ++last_id, .token = OWNFD_NONE};
 	ownfd_set(&c->own, fd);
 	return c;
 }
@@ -333,7 +328,7 @@ static int accept_or_starve(void)
 		starved = false;
 	} else if (!starved) {
 		starved = true;
-		starved_ms = clock_ms();
+		starving = (struct patience){0};
 	}
 	return fd;
 }
@@ -345,7 +340,7 @@ static bool accept_client(void)
 	int fd = accept_or_starve();
 
 	/* accept() finds that no descriptor is free before it knows whether a client is there. */
-	if (starved && clock_ms() - starved_ms >= SHORT_MS && ownfd_get(&reserved) >= 0) {
+	if (starved && patience_ms(&starving) >= SHORT_MS && ownfd_get(&reserved) >= 0) {
 		ownfd_close(&reserved);
 		fd = accept_or_starve();
 		refused = END_FAILED;

@@ -15,6 +15,7 @@
  *
  * Only the control thread calls it, except server_close().
  */
+#include "common/patience.h"
 #include "common/protocol/lines.h"
 #include "common/system/ownfd.h"
 
@@ -45,10 +46,10 @@ struct client {
 	bool ended;   /* the next server_sweep() closes it */
 	bool adopted; /* we made the connection: it must not lose a line */
 	enum end_code
-		refused;    /* END_NONE: no; the code of the answer with which it is turned away */
-	double since_ms;    /* clock_ms() when it connected */
-	struct ownfd token; /* a descriptor that came with its lines, closed with it */
-	bool token_lost;    /* a descriptor came, and no number was free for it */
+		refused; /* END_NONE: no; the code of the answer with which it is turned away */
+	struct patience silent; /* without a request */
+	struct ownfd token;     /* a descriptor that came with its lines, closed with it */
+	bool token_lost;        /* a descriptor came, and no number was free for it */
 	struct lines lines;
 
 	/* The control thread's; zero at first. */

@@ -35,6 +35,7 @@
  */
 #include "checkpoint/release/release.h"
 #include "common/gpu.h"
+#include "common/patience.h"
 #include "common/protocol/protocol.h"
 
 #include <cuda.h>
@@ -125,8 +126,8 @@ struct engine_op {
 	struct engine_result result;  /* of every operation except engine_snapshot() */
 	struct engine_result written; /* of the snapshot, if there is a plan */
 
-	/* The engine's: since when it lacks memory that there was room for; clock_ms(); 0: it does not. */
-	double lacks_since_ms;
+	/* The engine's: how long it has lacked memory that there was room for. */
+	struct patience lacks;
 	double waits_since_ms, asked_ms; /* for memory; when it asked last who has it; 0: not yet */
 	/* And the phase under way (NULL: none), and the result that gets its time. */
 	const char *phase;

@@ -414,7 +414,7 @@ void engine_in(struct engine_op *op, bool all)
 	int ret;
 
 	engine_begin(op, &op->result);
-	op->lacks_since_ms = 0;
+	op->lacks = (struct patience){0};
 	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
 	do

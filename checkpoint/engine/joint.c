@@ -46,7 +46,7 @@ static void seek(struct engine_op *op, const size_t *needed)
 
 	pact_begin_round(pact);
 	set_needs(pact, needed);
-	op->lacks_since_ms = 0;
+	op->lacks = (struct patience){0};
 	pact_say(pact, PACT_SEEKS);
 	room = pact_is_known(pact) && pact_is_due(pact, clock_ms()) && has_room_for_all(op, needed);
 	if (room)
@@ -74,12 +74,11 @@ void engine_say(const struct engine_op *op, enum pact_says says)
 static void lack(struct engine_op *op)
 {
 	struct pact *pact = op->progress.pact;
-	double now = clock_ms();
 
 	pact_say(pact, PACT_LACKS);
-	if (!op->lacks_since_ms || pact_others_take(pact))
-		op->lacks_since_ms = now;
-	else if (now - op->lacks_since_ms > LACK_MS)
+	if (pact_others_take(pact))
+		op->lacks = (struct patience){0};
+	if (patience_ms(&op->lacks) > LACK_MS)
 		pact_call_back(pact);
 }
 

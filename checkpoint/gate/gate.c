@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
+#include "common/patience.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -131,36 +132,33 @@ static bool take_slot(void)
 	return slot;
 }
 
-/* Integers: in the program's thread, whose floating-point flags are its own. */
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+/* Of a call of a process that ends: when it stops to wait. 0: not yet known. */
+struct exit_wait {
+	struct patience patience;
+	int64_t limit_ms;
+};
 
 /*
- * Sleep until the flags have changed since there were @seen changes. *@until_ms: when the call stops to
- * wait; 0: not yet known. False: it does now.
+ * Sleep until the flags have changed since there were @seen changes, or for a while. False: the call stops to
+ * wait.
  */
-static bool await_change(int seen, int64_t *until_ms)
+static bool await_change(int seen, struct exit_wait *w)
 {
 	int ms = __atomic_load_n(&exit_ms, __ATOMIC_SEQ_CST);
-	struct timespec time = {0};
+	struct timespec slice = {0};
 	int64_t left;
 
 	if (ms) {
-		if (!*until_ms)
-			*until_ms = now_ms() + (in_exit ? ms : 2 * GATE_EXIT_MS);
-		left = *until_ms - now_ms();
+		if (!w->limit_ms)
+			w->limit_ms = in_exit ? ms : 2 * GATE_EXIT_MS;
+		left = w->limit_ms - patience_ms(&w->patience);
 		if (left <= 0 && in_exit && ms > 1)
 			__atomic_store_n(&exit_ms, ms / 2, __ATOMIC_RELAXED);
 		if (left <= 0)
 			return false;
-		time = (struct timespec){left / 1000, left % 1000 * 1000000};
+		slice.tv_nsec = (left < PATIENCE_SLICE_MS ? left : PATIENCE_SLICE_MS) * 1000000;
 	}
-	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, ms ? &time : NULL, NULL, 0);
+	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, ms ? &slice : NULL, NULL, 0);
 	return true;
 }
 
@@ -285,7 +283,7 @@ bool gate_enter_slow(enum gate_kind kind)
 {
 	struct gate_thread *self = &gate_self;
 	int saved_errno = errno;
-	int64_t until_ms = 0;
+	struct exit_wait w = {0};
 	bool in = false;
 
 	while (!in && (self->inside || take_slot())) {
@@ -303,7 +301,7 @@ bool gate_enter_slow(enum gate_kind kind)
 		}
 		if (!may_try(flags, kind)) {
 			note_waiter(era);
-			if (!await_change(seen, &until_ms))
+			if (!await_change(seen, &w))
 				break;
 			continue;
 		}

@@ -3,7 +3,7 @@
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/signals/signals.h"
 #include "checkpoint/control/turn/turn.h"
-#include "common/clock.h"
+#include "common/patience.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 static struct {
 	bool on;
-	bool by_turn; /* the daemon was asked */
-	double until; /* clock_ms(): the process stops then, or goes on if it was ignored */
+	bool by_turn;             /* the daemon was asked */
+	struct patience patience; /* at its end the process stops, or goes on if that was ignored */
 	bool ignored;
 	bool surely; /* it was stopped by SIGSTOP before */
 } stop;
@@ -29,15 +29,15 @@ void stop_begin(void)
 	signals_await_stop();
 }
 
-static int patience_ms(void)
+static int limit_ms(void)
 {
-	return stop.surely ? RESCUE_MS : STOP_MS;
+	return stop.ignored ? IGNORED_MS : stop.surely ? RESCUE_MS : STOP_MS;
 }
 
 /* By the end of the patience that began with the stop. */
 static void free_gpu(void)
 {
-	int left = stop.until - clock_ms();
+	int left = limit_ms() - (int)patience_ms(&stop.patience);
 
 	stop.by_turn = turn_stops(true);
 	job_take(&(struct control_event){.kind = EV_STOP,
@@ -51,7 +51,7 @@ static void begin(bool surely)
 {
 	stop.surely = surely;
 	stop.ignored = false;
-	stop.until = clock_ms() + patience_ms();
+	stop.patience = (struct patience){0};
 	if (!stop.on)
 		free_gpu();
 	stop.on = true;
@@ -100,13 +100,13 @@ static void carry_out(void)
 	enum signal_stop outcome;
 	char late[48];
 
-	snprintf(late, sizeof(late), "it takes longer than %d s", patience_ms() / 1000);
+	snprintf(late, sizeof(late), "it takes longer than %d s", limit_ms() / 1000);
 	if (!is_free())
 		pr_err("the GPU is not free: %s; the process stops all the same",
 		       *reason ? reason : late);
 	outcome = signals_stop(stop.surely);
 	stop.ignored = outcome == STOP_IGNORED;
-	stop.until = clock_ms() + IGNORED_MS;
+	stop.patience = (struct patience){0};
 	if (!stop.ignored)
 		end();
 }
@@ -124,7 +124,7 @@ void stop_look(void)
 	/* The daemon that was asked has gone. */
 	if (stop.by_turn && !turn_is_on())
 		free_gpu();
-	late = clock_ms() >= stop.until;
+	late = patience_ms(&stop.patience) >= limit_ms();
 	if (!signals_stop_is_wanted() || !job_now()->stopping || (stop.ignored && late))
 		end();
 	else if (!stop.ignored && (late || is_done()))

@@ -12,6 +12,7 @@
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
 #include "common/conf_file.h"
+#include "common/patience.h"
 #include "common/protocol/daemon.h"
 #include "common/system/forks.h"
 #include "common/settings.h"
@@ -49,13 +50,15 @@ static struct {
 	const char *which; /* the daemon; NULL: none, or left for good */
 	struct client *c;  /* the connection; NULL: none */
 	unsigned int id;   /* of it */
-	double since_ms;   /* when it was made; clock_ms() */
 	bool welcome;
-	double left_ms; /* when the job last ceased to take turns; 0: never */
+	struct patience unwelcome; /* since the connection was made */
+	bool left;                 /* the job took turns, and has waited for a new daemon since: */
+	struct patience without;
 	double retry_ms, patience_ms;
 	bool meets;      /* it could not come to rest alone */
 	double heard_ms; /* its last line; clock_ms() */
-	double ping_ms;  /* a "ping" without an answer since; 0: none */
+	bool pinged;     /* a "ping" has no answer yet, for: */
+	struct patience silent;
 	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
 	char behind[96]; /* turn_behind() */
 	char unfit[96];  /* turn_unfit() */
@@ -246,8 +249,9 @@ static void join(void)
 	}
 	turn.meets = false;
 	turn.id = turn.c->id;
-	turn.since_ms = turn.heard_ms = clock_ms();
-	turn.ping_ms = 0;
+	turn.unwelcome = (struct patience){0};
+	turn.heard_ms = clock_ms();
+	turn.pinged = false;
 	turn.welcome = turn.watched = false;
 	*turn.behind = *turn.unfit = '\0';
 	turn.asks = ASKS_NONE;
@@ -270,7 +274,8 @@ static void notice_loss(void)
 	turn_idle_stop();
 	try_again_later();
 	if (turn.welcome) {
-		turn.left_ms = clock_ms();
+		turn.left = true;
+		turn.without = (struct patience){0};
 		pr_info("the connection to the daemon has ended");
 	}
 	growth_untold();
@@ -296,12 +301,13 @@ bool turn_take(const struct request *r)
 	unsigned int number = (unsigned int)line->number[0];
 
 	turn.heard_ms = clock_ms();
-	turn.ping_ms = 0;
+	turn.pinged = false;
 	if (line->id == REQUEST_YIELD || line->id == REQUEST_ROOM)
 		return false;
 	switch (r->id) {
 	case TURN_WELCOME:
 		turn.welcome = true;
+		turn.left = false;
 		*turn.why = '\0';
 		turn.patience_ms = 0;
 		/* fallthrough */
@@ -398,16 +404,15 @@ static bool awaits_daemon(void)
 /* A daemon that hangs, while something waits for it, counts as gone. */
 static void look_for_silence(void)
 {
-	double now = clock_ms();
-
 	if (!awaits_daemon()) {
-		turn.ping_ms = 0;
-	} else if (turn.ping_ms && now - turn.ping_ms > SILENT_MS) {
+		turn.pinged = false;
+	} else if (turn.pinged && patience_ms(&turn.silent) > SILENT_MS) {
 		pr_warn("the daemon has not answered for %d s: the job goes on without it",
 			(PING_MS + SILENT_MS) / 1000);
 		server_end(turn.c);
-	} else if (!turn.ping_ms && now - turn.heard_ms > PING_MS) {
-		turn.ping_ms = now;
+	} else if (!turn.pinged && clock_ms() - turn.heard_ms > PING_MS) {
+		turn.pinged = true;
+		turn.silent = (struct patience){0};
 		server_say(turn.c, "ping");
 	}
 }
@@ -442,11 +447,7 @@ static bool has_memory(void)
 /* No daemon is there, and none may be expected. */
 static bool is_without(void)
 {
-	double now = clock_ms();
-
-	if (turn.left_ms > 0 && now - turn.left_ms <= WITHOUT_MS)
-		return false;
-	return !turn.c || now - turn.since_ms > WELCOME_MS;
+	return !turn.left && (!turn.c || patience_ms(&turn.unwelcome) > WELCOME_MS);
 }
 
 void turn_look(void)
@@ -458,6 +459,7 @@ void turn_look(void)
 	grows = growth_waits();
 	if (turn.c)
 		notice_loss();
+	turn.left = turn.left && patience_ms(&turn.without) <= WITHOUT_MS;
 	if (!turn.c && (grows || has_memory()))
 		join();
 	if (turn.c && turn.welcome) {
@@ -478,7 +480,7 @@ int turn_patience_ms(void)
 	if (!turn.which)
 		return -1;
 	if (turn.c)
-		return turn.watched || !turn.welcome ? LOOK_MS : CALM_MS;
-	left = growth_waits() && !turn.meets ? 0 : turn.retry_ms - clock_ms();
+		return turn.watched || turn.pinged || !turn.welcome ? LOOK_MS : CALM_MS;
+	left = turn.left || (growth_waits() && !turn.meets) ? 0 : turn.retry_ms - clock_ms();
 	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
 }

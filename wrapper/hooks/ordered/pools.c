@@ -2,7 +2,7 @@
 #include "wrapper/hooks/ordered/pools.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
-#include "common/clock.h"
+#include "common/patience.h"
 #include "common/protocol/quota.h"
 #include "common/size.h"
 #include "vmem/addresses/addressing.h"
@@ -182,23 +182,28 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 }
 
 /* Of an allocation that waits for frees. */
-struct patience {
-	double left_ms;
+struct frees_wait {
+	struct patience patience;
+	int limit_ms;
 	bool had; /* the pool had free memory at the last look */
 };
+
+static bool is_late(struct frees_wait *w)
+{
+	return patience_ms(&w->patience) >= w->limit_ms;
+}
 
 /*
  * A pause that begins keeps others from the
  * calls that the work may wait for, and gives up at its own timeout: this time does not count.
  */
-static void nap(struct patience *patience)
+static void nap(struct frees_wait *w)
 {
 	const struct timespec ms = {.tv_nsec = 1000000};
-	double begin = clock_ms();
 
 	nanosleep(&ms, NULL);
-	if (!gate_is_closed())
-		patience->left_ms -= clock_ms() - begin;
+	if (gate_is_closed())
+		patience_skip(&w->patience);
 }
 
 /*
@@ -222,22 +227,22 @@ static bool would_do(const struct pool *p, CUcontext ctx, size_t size)
  * With pools_lock held; releases it meanwhile. Wait until frees of @p have passed, whose memory another
  * thread may have given back by then. False: there were none, or it is late.
  */
-static bool wait_for_frees(struct pool *p, struct patience *patience)
+static bool wait_for_frees(struct pool *p, struct frees_wait *w)
 {
-	bool had = patience->had;
+	bool had = w->had;
 
-	patience->had = p->passed.first || streams_have(p);
-	if (patience->left_ms <= 0 || (!had && !patience->had))
+	w->had = p->passed.first || streams_have(p);
+	if (is_late(w) || (!had && !w->had))
 		return false;
 	/* At least once: the driver may refuse again and again to give back what has passed. */
 	do {
 		pthread_mutex_unlock(&pools_lock);
-		nap(patience);
+		nap(w);
 		pthread_mutex_lock(&pools_lock);
 		streams_ask(p, STREAM_LOOK_AND_RECORD);
 		streams_settle(p);
-	} while (patience->left_ms > 0 && !p->passed.first && streams_have(p));
-	return patience->left_ms > 0;
+	} while (!is_late(w) && !p->passed.first && streams_have(p));
+	return !is_late(w);
 }
 
 /*
@@ -245,7 +250,7 @@ static bool wait_for_frees(struct pool *p, struct patience *patience)
  * some have passed since, whose memory may do together.
  */
 static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
-			     size_t size, CUdeviceptr *ptr, struct patience *patience, bool *again)
+			     size_t size, CUdeviceptr *ptr, struct frees_wait *w, bool *again)
 {
 	struct pool_block *b;
 	struct stream *s;
@@ -262,7 +267,7 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 		return reuse(s, p, b, size, ptr);
 	ctx = s->ctx;
 	stream_end_use(s);
-	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, patience);
+	*again = p->dependencies && would_do(p, ctx, size) && wait_for_frees(p, w);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
 	return CUDA_ERROR_OUT_OF_MEMORY;
@@ -273,15 +278,15 @@ static CUresult alloc_in(CUstream stream, CUcontext ctx, const CUmemoryPool *han
 			 CUdeviceptr *ptr)
 {
 	CUresult result = alloc_at_once(stream, ctx, handle, size, ptr);
-	struct patience patience = {.had = true};
+	struct frees_wait w = {.had = true};
 	bool again;
 
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
 	/* Beside a capture no event can be recorded that would show what has passed. */
-	patience.left_ms = captures_open(driver_table()) ? 0 : WAIT_MS;
+	w.limit_ms = captures_open(driver_table()) ? 0 : WAIT_MS;
 	do {
-		result = alloc_behind(stream, ctx, handle, size, ptr, &patience, &again);
+		result = alloc_behind(stream, ctx, handle, size, ptr, &w, &again);
 		if (again)
 			result = alloc_at_once(stream, ctx, handle, size, ptr);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && again);
