@@ -109,6 +109,8 @@ $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 
 # The daemon's books and policy.
 $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests/unit/daemon/turns_world.o
+# It sets the clock.
+$(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_whole_ms
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/connections.h"
-#include "common/clock.h"
 #include "common/system/pidfd.h"
 #include "common/reused.h"
 #include "common/system/shortage.h"
+#include "tools/daemon/now.h"
 #include "tools/daemon/rules.h"
 
 #include <errno.h>
@@ -163,7 +163,7 @@ void connection_answer(struct connection *connection, enum end_code code, const 
 	send_line(connection, line, lines_write_end(line, code, fmt, ap));
 	va_end(ap);
 	connection->ending = true;
-	connection->since_ms = clock_ms();
+	connection->since_ms = now_ms();
 }
 
 static void take_in(int fd, double now)
@@ -252,7 +252,7 @@ int connections_poll(struct pollfd fds[CONNECTIONS_POLL])
 {
 	int n = 1;
 
-	fds[0] = (struct pollfd){.fd = find_free() && clock_ms() >= full_until_ms ? listener : -1,
+	fds[0] = (struct pollfd){.fd = find_free() && now_ms() >= full_until_ms ? listener : -1,
 				 .events = POLLIN};
 	for (struct connection *connection = connections_next(NULL); connection;
 	     connection = connections_next(connection)) {

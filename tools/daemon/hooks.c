@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "tools/daemon/events.h"
 #include "tools/daemon/hooks_child.h"
+#include "tools/daemon/now.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 static struct conf_hooks hooks;
 static int channel = -1;
-static double again_ms;   /* clock_ms(): no child is started before */
+static double again_ms;   /* now_ms(): no child is started before */
 static uint64_t told;     /* the number of the last event */
 static unsigned int lost; /* events that the child did not take, of which nothing was said yet */
 static double say_ms;     /* nothing is said of them before */
@@ -60,7 +61,7 @@ static void start(void)
 	int fds[2];
 	pid_t pid;
 
-	again_ms = clock_ms() + AGAIN_MS;
+	again_ms = now_ms() + AGAIN_MS;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds)) {
 		pr_err("hooks: %s", strerror(errno));
 		return;
@@ -106,11 +107,11 @@ static void tell(const struct event *event)
 
 static void say_lost(void)
 {
-	if (!lost || clock_ms() < say_ms)
+	if (!lost || now_ms() < say_ms)
 		return;
 	pr_err("hooks: events are lost (%u), as their process does not take them", lost);
 	lost = 0;
-	say_ms = clock_ms() + AGAIN_MS;
+	say_ms = now_ms() + AGAIN_MS;
 }
 
 void hooks_look(void)
@@ -122,7 +123,7 @@ void hooks_look(void)
 		close(channel);
 		channel = -1;
 	}
-	if (hooks.any && channel < 0 && clock_ms() >= again_ms)
+	if (hooks.any && channel < 0 && now_ms() >= again_ms)
 		start();
 	while ((event = events_next(told))) {
 		told = event->number;

@@ -9,12 +9,15 @@
  * Nothing depends on the daemon: if it ends, each member has its lease again.
  */
 #include "common/clock.h"
+#include "common/patience.h"
 #include "common/protocol/daemon.h"
 #include "common/version.h"
 #include "tools/daemon/commands.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
+#include "tools/daemon/gpus.h"
 #include "tools/daemon/hooks.h"
+#include "tools/daemon/now.h"
 #include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
 #include "tools/daemon/socket.h"
@@ -80,7 +83,7 @@ static void on_signal(int sig)
 
 static void take_line(struct connection *connection, char *text)
 {
-	double now = clock_ms();
+	double now = now_ms();
 	struct line line;
 	bool good = !line_parse(&lines_to_daemon, text, &line);
 
@@ -93,22 +96,28 @@ static void take_line(struct connection *connection, char *text)
 	connection_answer(connection, END_INVALID, "not expected here: %.200s", text);
 }
 
+#define STOPPED_MS \
+	1000 /* beyond its time limit, by which a wait ends late: the daemon was stopped */
+
 static void wait_for_connections(double patience_ms)
 {
 	static struct pollfd fds[CONNECTIONS_POLL + 2];
-	struct timespec limit = {0};
-	int count = connections_poll(fds);
+	double slice_ms = patience_ms < PATIENCE_SLICE_MS ? patience_ms : PATIENCE_SLICE_MS;
+	struct timespec slice = {.tv_nsec = (long)(slice_ms * 1e6)};
+	int count = connections_poll(fds), ready;
+	double start = clock_ms();
 	sigset_t none;
 
-	if (patience_ms > 0) {
-		limit.tv_sec = (time_t)(patience_ms / 1000);
-		limit.tv_nsec = (long)((patience_ms - (double)limit.tv_sec * 1e3) * 1e6);
-	}
 	fds[count] = (struct pollfd){.fd = sampler_fd(), .events = POLLIN};
 	fds[count + 1] = (struct pollfd){.fd = hooks_fd(), .events = POLLIN};
 	sigemptyset(&none);
-	if (ppoll(fds, count + 2, patience_ms < 0 ? NULL : &limit, &none) >= 0)
-		connections_handle(fds, count, clock_ms());
+	ready = ppoll(fds, count + 2, patience_ms < 0 ? NULL : &slice, &none);
+	if (patience_ms < 0)
+		now_waited();
+	else if (clock_ms() - start > slice_ms + STOPPED_MS)
+		gpus_sample_anew(now_ms()); /* what NVML showed is of before */
+	if (ready >= 0)
+		connections_handle(fds, count, now_ms());
 }
 
 static void read_rules_again(void)
@@ -124,7 +133,7 @@ static void serve(bool users_own)
 	double needed_ms = 0;
 
 	while (!stop) {
-		double now = clock_ms(), linger = rules_value(CONF_LINGER), patience;
+		double now = now_ms(), linger = rules_value(CONF_LINGER), patience;
 
 		if (reread)
 			read_rules_again();

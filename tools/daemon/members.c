@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The members, what they say, and how much of that NVML shows. */
 #include "tools/daemon/member.h"
-#include "common/clock.h"
 #include "common/reused.h"
 #include "common/settings.h"
 #include "common/size.h"
 #include "common/text.h"
 #include "tools/daemon/shown.h"
 #include "tools/daemon/gpus.h"
+#include "tools/daemon/now.h"
 #include "tools/daemon/rules.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static size_t told_on(int gpu)
 /* The same; -1 while memory moves there, or has moved since they said so. */
 static long mapped_on(int gpu)
 {
-	double now = clock_ms();
+	double now = now_ms();
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
 		if (m->need[gpu].told && is_unsure(m, now))
@@ -155,7 +155,7 @@ int members_init(void)
 	members_parties = parties_new(&(struct turns_settings){0});
 	if (!members_parties)
 		return -ENOMEM;
-	gpus_init(&users, clock_ms());
+	gpus_init(&users, now_ms());
 	return 0;
 }
 
@@ -558,7 +558,7 @@ bool members_take(struct connection *connection, const struct line *line, double
 void members_leave(struct connection *connection)
 {
 	struct member *m = connection->member;
-	double now = clock_ms();
+	double now = now_ms();
 
 	if (m->id) {
 		member_note("left", m, "%s", m->command);
