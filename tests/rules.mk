@@ -115,6 +115,8 @@ $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
 
 # Parts of the command.
+# It sets the clock.
+$(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_whole_ms
 # The test plays the jobs, and sets the clock.
 $(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms clock_whole_ms)
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)

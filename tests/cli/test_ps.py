@@ -11,8 +11,8 @@ import socket
 import subprocess
 import time
 
-from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, caller, contains, cudaw, dead_pid,
-                    ends_with_us, equal, installed_copy, live_pid, main, on_terminal, say, scratch, silent, status, stop)
+from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, contains, cudaw, dead_pid,
+                    ends_with_us, equal, installed_copy, live_pid, main, on_terminal, say, scratch, silent, status)
 
 GIB = 1 << 30
 
@@ -218,20 +218,6 @@ def test_hanging_jobs_hold_up_nobody():
     equal([job["name"] for job in jobs if not job["error"]], ["good"])
     equal([job["error"] for job in jobs if job["pid"] != good.pid], ["no answer"] * 60)
     contains(cudaw("ps").out, "no answer")
-
-
-def test_a_stall_of_the_command_gives_nobody_up():
-    """The time in which it did not run is not the job's."""
-    def late(job, connection):
-        command = caller(connection)
-        stop(command)
-        time.sleep(1.5)
-        os.kill(command, signal.SIGCONT)
-        time.sleep(0.2)
-        say(connection, *status(job.pid))
-
-    FakeJob(Directory(), answers={"status": late})
-    equal(only(ps_json())["error"], None)
 
 
 def test_a_job_that_drips_is_given_up():

@@ -12,10 +12,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LIMIT_MS 10000
+
 static char path[] = "/tmp/cudaw-test-jobs-XXXXXX";
 static struct job_directory directory = {.path = path};
 static int listener;
 static pthread_t peer;
+static int64_t frozen_ms; /* from each look at the clock to the next one */
+static int looks, answers_after;
+
+int64_t __wrap_clock_whole_ms(void);
+
+int64_t __wrap_clock_whole_ms(void)
+{
+	return 1000 + frozen_ms * __atomic_add_fetch(&looks, 1, __ATOMIC_RELAXED);
+}
 
 /* Takes the request, gives the answer @arg, and hangs up. */
 static void *answer(void *arg)
@@ -25,6 +36,8 @@ static void *answer(void *arg)
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_gt(recv(fd, request, sizeof(request), 0), 0);
+	while (__atomic_load_n(&looks, __ATOMIC_RELAXED) < answers_after)
+		usleep(1000);
 	ck_assert_int_eq(send(fd, arg, strlen(arg), 0), (ssize_t)strlen(arg));
 	close(fd);
 	return NULL;
@@ -43,7 +56,8 @@ static int line(struct job *job, const struct line *line)
 /* The conversation with a job that gives @text as its answer. */
 static struct job ask(const char *text)
 {
-	static const struct job_request request = {.text = "hold", .limit_ms = 10000, .line = line};
+	static const struct job_request request = {
+		.text = "hold", .limit_ms = LIMIT_MS, .line = line};
 	static struct rundir_home home;
 	const char *why;
 	struct job job = {.own_pid = getpid(), .directory = &directory}, *jobs[] = {&job};
@@ -82,6 +96,19 @@ START_TEST(a_job_that_ends_before_its_answer)
 }
 END_TEST
 
+/* By the clock, the command was stopped for longer than it waits. */
+START_TEST(a_stall_of_the_command_gives_nobody_up)
+{
+	struct job job;
+
+	frozen_ms = LIMIT_MS - 1;
+	answers_after = 5;
+	job = ask("held drained 0\nend ok\n");
+	ck_assert_int_eq(job.error, 0);
+	ck_assert_int_eq(job.end, END_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("jobs");
@@ -89,6 +116,7 @@ int main(void)
 
 	tcase_add_test(tc, an_order_that_comes_too_late_hides_no_answer);
 	tcase_add_test(tc, a_job_that_ends_before_its_answer);
+	tcase_add_test(tc, a_stall_of_the_command_gives_nobody_up);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
