@@ -16,7 +16,8 @@
 #define KIB         (UINT64_C(1) << 10)
 #define MIB         (UINT64_C(1) << 20)
 #define GIB         (UINT64_C(1) << 30)
-#define HOLD_SLEEPS 1000 /* of a millisecond: how long the GPU is kept busy */
+#define HOLD_LOOKS  1000 /* at a call that sleeps, a millisecond apart or more */
+#define HOLD_USED_S 0.5  /* of processor time, of a call that spins */
 
 static struct kernels gpu;
 
@@ -84,38 +85,72 @@ static inline void busy(CUstream stream)
 
 enum { CALL_ASKED, CALL_RETURNED, CALL_WAITS };
 
-/*
- * End the kernel when the call has returned; or, as the call waits for that, after many short sleeps.
- * What holds up the whole process for long is one of them.
- */
-static inline void *end_busy_later(void *call)
-{
-	int asked = CALL_ASKED;
+struct asked {
+	int call;
+	pid_t thread; /* that makes it */
+	clockid_t clock;
+};
 
-	for (int i = 0; i < HOLD_SLEEPS && __atomic_load_n((int *)call, __ATOMIC_ACQUIRE) == asked;
-	     i++)
+static inline double used_s(clockid_t clock)
+{
+	struct timespec used = {0};
+
+	clock_gettime(clock, &used);
+	return used.tv_sec + used.tv_nsec * 1e-9;
+}
+
+static inline bool is_asleep(pid_t thread)
+{
+	char path[64], state = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	file = fopen(path, "re");
+	if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (file)
+		fclose(file);
+	return state == 'S';
+}
+
+/*
+ * End the kernel when the call has returned, or waits for that: it sleeps, or spins. A thread that gets no
+ * processor does neither.
+ */
+static inline void *end_busy_later(void *arg)
+{
+	struct asked *a = (struct asked *)arg;
+	double end_s = used_s(a->clock) + HOLD_USED_S;
+	int asked = CALL_ASKED, looks = 0;
+
+	while (looks < HOLD_LOOKS && used_s(a->clock) < end_s &&
+	       __atomic_load_n(&a->call, __ATOMIC_ACQUIRE) == asked) {
 		usleep(1000);
-	__atomic_compare_exchange_n((int *)call, &asked, CALL_WAITS, false, __ATOMIC_ACQ_REL,
+		looks += is_asleep(a->thread);
+	}
+	__atomic_compare_exchange_n(&a->call, &asked, CALL_WAITS, false, __ATOMIC_ACQ_REL,
 				    __ATOMIC_ACQUIRE);
 	*flag = 1;
 	return NULL;
 }
 
-/* Whether @call waits for the kernel: it returns after the helper thread ended that. */
-#define WAITS(question, call)                                                                  \
-	do {                                                                                   \
-		pthread_t helper_;                                                             \
-		int call_ = CALL_ASKED;                                                        \
-		CUresult result_;                                                              \
-		busy(stream);                                                                  \
-		pthread_create(&helper_, NULL, end_busy_later, &call_);                        \
-		result_ = (call);                                                              \
-		say("%s: %s, %s", question, name_of(result_),                                  \
-		    __atomic_exchange_n(&call_, CALL_RETURNED, __ATOMIC_ACQ_REL) == CALL_WAITS \
-			    ? "waits for the kernel"                                           \
-			    : "returns");                                                      \
-		pthread_join(helper_, NULL);                                                   \
-		CALL(cuStreamSynchronize(stream));                                             \
+/* Whether the call @what waits for the kernel: it returns after the helper thread ended that. */
+#define WAITS(question, what)                                                             \
+	do {                                                                              \
+		struct asked asked_ = {CALL_ASKED, gettid(), 0};                          \
+		pthread_t helper_;                                                        \
+		CUresult result_;                                                         \
+		busy(stream);                                                             \
+		pthread_getcpuclockid(pthread_self(), &asked_.clock);                     \
+		pthread_create(&helper_, NULL, end_busy_later, &asked_);                  \
+		result_ = (what);                                                         \
+		say("%s: %s, %s", question, name_of(result_),                             \
+		    __atomic_exchange_n(&asked_.call, CALL_RETURNED, __ATOMIC_ACQ_REL) == \
+				    CALL_WAITS                                            \
+			    ? "waits for the kernel"                                      \
+			    : "returns");                                                 \
+		pthread_join(helper_, NULL);                                              \
+		CALL(cuStreamSynchronize(stream));                                        \
 	} while (0)
 
 static unsigned int left_s; /* once the work has been ended */
