@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The moments of a hand-over between two jobs, at which tests end or stop one of them, or the daemon."""
+import contextlib
 import os
 import signal
 
 from simlib import MIB, SANITIZED, SCRATCH, gpu_used, process_used, skipped
-from gpulib import after_case, check, jobs
+from gpulib import after_case, check, cudaw_ok, jobs
 from harness import until
 from turnslib import ENV, FOREVER, counting, events, ranks, rows, take_turns
 
@@ -14,7 +15,7 @@ SIZE_MIB, ALLOCS, PART_MIB = 40, 18, 4
 WHOLE_MIB, FREE_MIB, MARGIN_MIB = 4 + 42, 80, 2     # of a job with its context; of the GPU
 ENV.update(SMALL)
 os.environ.update(SMALL)    # for strangers, too
-OPTIONS = ("--quantum", "0.3", "--residence", "0.1", "--silence", "0.8", "--margin", f"{MARGIN_MIB}M")
+OPTIONS = ("--quantum", "0.3", "--residence", "0.1", "--silence", "60", "--margin", f"{MARGIN_MIB}M")
 held = []
 
 
@@ -144,9 +145,18 @@ def killed(job):
     job.discard()
 
 
+@contextlib.contextmanager
+def short_silence():
+    """For as long as somebody is stopped: others may seem silent who get no processor for so long."""
+    cudaw_ok("turns", "set", "silence=0.8")
+    yield
+    cudaw_ok("turns", "set", "silence=60")
+
+
 def until_silent(name, before):
-    """It is noticed that a process of this name gives no answer."""
-    until(lambda: len(events("silent", name)) > before, 20, f"{name} is left alone")
+    """It is noticed that a process of this name, which is stopped, gives no answer."""
+    with short_silence():
+        until(lambda: len(events("silent", name)) > before, 20, f"{name} is left alone")
 
 
 def verify(pair):

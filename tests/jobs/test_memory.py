@@ -67,8 +67,7 @@ def no_host_memory_but_a_disk():
 def a_pause_that_ends_a_resume():
     """The host memory of the one is free for the other."""
     with Group(1000 * MIB) as group:
-        job = counter_in(group, 256, CUDAW_RELEASE="memory", CUDAW_HOST_POOL="0", CUDAW_SIM_COPY_GBPS="0.3",
-                         **HELD)
+        job = counter_in(group, 256, CUDAW_RELEASE="memory", CUDAW_HOST_POOL="0", **HELD)
         for _ in range(3):
             job.pause()
             hold("in")

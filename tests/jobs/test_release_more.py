@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 
-from simlib import HELD, SIM_DIR, gpu_used, hold, let_go
+from simlib import HELD, SIM_DIR, gpu_used, held_back, hold, let_go
 from snapshotjobs import connected, end_of
 from gpulib import CUDAW, PATIENCE, Job, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
@@ -81,14 +81,18 @@ def a_request_that_comes_during_the_pause():
 
 
 def a_resume_waits_for_its_end():
-    job = counter(CUDAW_SIM_COPY_GBPS="0.05")
+    job = counter(**HELD, CUDAW_SIM_HELD_CALL="cuCheckpointProcessCheckpoint")
     cudaw_ok("pause", *MEMORY, job.pid)
+    hold("call")
     pause = subprocess.Popen([CUDAW, "pause", *ALL, str(job.pid)], text=True, env=base_environment(),
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until(lambda: gpu_used() == 0, 10, "the driver's checkpoint is under way")
-    job.resume()
+    until(lambda: held_back("call") == {job.pid}, 20, "the driver's checkpoint is under way")
+    resume = connected(job, b"resume\n")
+    job.status()    # which is told after the resume has been heard
+    let_go("call")
     said, _ = pause.communicate(timeout=30 * PATIENCE)
     check("given back now" in said, f"the pause said {said!r}")
+    equal(end_of(resume), "end ok", "the answer to the resume")
     job.wait_steps(job.steps() + 3)
     check("every word right" in job.finish(), "the job did not verify its memory")
 

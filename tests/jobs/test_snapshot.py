@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from simlib import HELD, MIB, hold, let_go, passed, unsanitized
+from simlib import HELD, MIB, hold, is_quiet, let_go, passed, unsanitized
 from json_docs import check_documented
 from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, main, until
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, no_host_memory, told
@@ -171,13 +171,8 @@ def a_damaged_snapshot_leaves_the_job_paused():
     finish(job)
 
 
-def data_rests(path):
-    """There is some, and it does not become more."""
-    def sizes():
-        return [os.path.getsize(f"{path}/{name}") for name in contents(path) if name.startswith("data-")]
-    before = sizes()
-    time.sleep(0.3)
-    return before and sizes() == before
+def has_data(path):
+    return any(name.startswith("data-") and os.path.getsize(f"{path}/{name}") for name in contents(path))
 
 
 def a_program_that_closes_its_files_fails_it():
@@ -192,7 +187,7 @@ def a_program_that_closes_its_files_fails_it():
     hold("out", after=60)   # of 66, of which 8 make a piece that is written
     job.send(signal.SIGUSR1)
     until(lambda: passed("out"), 20, "the other copies wait")
-    until(lambda: data_rests(path), 20, "all is written that was copied")
+    until(lambda: has_data(path) and is_quiet(job.pid), 20, "all is written that was copied")
     with open(when, "wb"):
         until(lambda: not os.path.exists(when), 10, "the files are closed")
     let_go("out")

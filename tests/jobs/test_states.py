@@ -110,7 +110,7 @@ def stopped_in(state):
         job = state()
         wanted = "paused" if state == pausing else "running"
         job.send(signal.SIGSTOP)
-        time.sleep(0.3)
+        until(lambda: is_stopped(job.pid), 5, "the job is stopped")
         job.send(signal.SIGCONT)
         let_go(HOLDS[state])
         job.wait_state(wanted)

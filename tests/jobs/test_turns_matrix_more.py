@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Whoever ends or stops while a job of two processes gives or gets memory, and while an allocation waits."""
-import contextlib
 import os
 import signal
 import time
@@ -11,7 +10,7 @@ from simlib import SANITIZED, is_stopped
 from gpulib import Job, cudaw, cudaw_ok, equal, main
 from harness import until
 from momentslib import (OPTIONS, SIZE_MIB, gets_parts, gives_parts, hit, killed, one, pids,
-                        two_processes, until_silent, verify, wait_for)
+                        short_silence, two_processes, until_silent, verify, wait_for)
 from turnslib import CONTEXT_MIB, FOREVER, counting, events, members, start_daemon, started, take_turns
 
 STOPPED_S = 1
@@ -77,15 +76,7 @@ def with_two_processes(deed):
 
 # ---- an allocation waits
 
-LONG = (*OPTIONS, "--quantum", "60", "--idle", "60", "--silence", "10")
-
-
-@contextlib.contextmanager
-def short_silence():
-    """For as long as somebody is stopped: others may seem silent who get no processor for so long."""
-    cudaw_ok("turns", "set", "silence=0.8")
-    yield
-    cudaw_ok("turns", "set", "silence=10")
+LONG = (*OPTIONS, "--quantum", "60", "--idle", "60")
 
 
 class Growing:
@@ -156,10 +147,9 @@ def its_daemon_is_killed(table):
 def the_other_is_stopped(table):
     table.has.send(signal.SIGSTOP)
     until(lambda: is_stopped(table.has.pid), 10, "it is stopped")
-    with short_silence():
-        cudaw_ok("yield", table.has.pid)
-        until_silent("has", 0)
-        table.waits_on()
+    cudaw_ok("yield", table.has.pid)
+    until_silent("has", 0)
+    table.waits_on()
     table.has.send(signal.SIGCONT)
     until(lambda: len(events("joined", "has")) == 2, 10, "it has joined again")
     cudaw("yield", table.has.pid)   # it may have been asked for all of its memory already

@@ -12,13 +12,14 @@ import time
 from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw_ok, equal, hog, main
 from harness import contains, need_other_users, scratch, until
-from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, slow, state, verify, wait_for
+from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, short_silence, slow, state, verify, \
+    wait_for
 from turnslib import FOREVER, counting, events, members, start_daemon, started, take_turns
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 FULL = ("--mib", SIZE_MIB, "--allocs", ALLOCS, "--verify", 1, "--step-ms", 2, "--steps", FOREVER)
 COUNTS = os.path.join(SCRATCH, "counts")
-SILENCE_S = 3       # for which no job that can answer is held up
+SILENCE_S = 5       # for which no job that can answer is held up
 LASTS_S = 15        # until memory of others is theirs
 
 
@@ -169,7 +170,8 @@ def an_allocation_waits_for_a_job_that_is_stopped():
     stopped.send(signal.SIGSTOP)
     until(lambda: is_stopped(stopped.pid), 10, "it is stopped")
     needs.process.stdin.write(f"alloc {SIZE_MIB - 4}\n")
-    until(lambda: state(stopped) == "silent", 20, "it is left alone")
+    with short_silence():
+        until(lambda: state(stopped) == "silent", 20, "it is left alone")
     time.sleep(LASTS_S)
     equal(needs.lines[1:], ["alloc: ok"], "the answers while it is stopped")
     equal(members()[needs.pid]["waits_for"], stopped.pid, "for whom the allocation waits")
