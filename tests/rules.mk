@@ -26,7 +26,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
 .PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-aarch64 check-glibc \
-	check-layers check-words check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
+	check-layers check-words check-waits check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
 	bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
 	sanitize-thread check-unstable
 
@@ -335,6 +335,10 @@ check-layers: all
 ## check-words: check that one word means one thing, as docs/architecture.md has it
 check-words:
 	$(Q)tests/check-words
+
+## check-waits: check that no test has a new window of time; tests/waits lists those that may wait for little
+check-waits:
+	$(Q)tests/check-waits
 
 ## check-abi: compare the exports of the faces with a real library: REAL=/path/to/library
 check-abi: all
