@@ -61,6 +61,7 @@ AUDITOR       := $(LIBDIR)/cudaw-audit.so
 FREEMEM       := $(LIBDIR)/cudaw-freemem
 COMMAND       := $(O)/bin/cudaw
 DAEMON        := $(O)/bin/cudawd
+CLOCKED_DAEMON := $(O)/tests/cudawd_clock
 SIM           := $(O)/tests/sim/libcuda.so.1
 SIM_OLD       := $(O)/tests/sim/old/libcuda.so.1
 SIMSMI        := $(O)/tests/sim/simsmi
@@ -196,8 +197,8 @@ $(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S 
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
 
-$(DAEMON): $(call c_objects,tools/daemon/*.c $(addprefix tools/job/,reach.c rest.c steps.c directories.c journals.c)) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)) -ldl -pthread -o $@
+$(DAEMON) $(CLOCKED_DAEMON): $(call c_objects,tools/daemon/*.c $(addprefix tools/job/,reach.c rest.c steps.c directories.c journals.c)) $(COMMON)
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $(filter %.o,$^) $(COMMON) $(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)) -ldl -pthread -o $@
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@

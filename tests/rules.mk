@@ -31,7 +31,11 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	sanitize-thread check-unstable
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
-programs: all $(SETTINGS_PAGE) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
+programs: all $(SETTINGS_PAGE) $(CLOCKED_DAEMON) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
+
+# cudawd by a clock that tests advance.
+$(CLOCKED_DAEMON): $(OBJ)/tests/daemon/cudawd_clock.o
+$(CLOCKED_DAEMON): private LDFLAGS += -Wl,--wrap=main -Wl,--wrap=now_ms
 
 # ---- the simulated driver -------------------------------------------------------------------
 
@@ -235,7 +239,7 @@ SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
 CHOSEN := $(if $(ONLY),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') -- $(TESTS)),$(TESTS))
 CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
 	$(if $(ONLY),$(addprefix $(O)/,$(shell $(PYTHON) tests/needs $(filter %.py,$(CHOSEN)))), \
-	$(SETTINGS_PAGE) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
+	$(SETTINGS_PAGE) $(CLOCKED_DAEMON) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
 	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
 	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
 ## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"

@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import traceback
 
@@ -15,6 +17,7 @@ from clilib import Directory
 from harness import BUILD, Skip, ends_with_us, equal, scratch, until
 
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
+CLOCKED = os.path.join(BUILD, "tests", "cudawd_clock")     # which goes by a clock of the test
 UUID = "GPU-63756461-772d-7369-6d75-6c6174656400"
 MIB = 1 << 20
 TOTAL = 1000 * MIB
@@ -54,8 +57,12 @@ class Daemon:
         self.path = os.path.join(directory.path, "cudawd.sock")
         self.memory = os.path.join(directory.path, "memory")
         say_memory(self.memory, 0)
+        self.clock = tempfile.TemporaryFile()
+        self.passed_ms = 0
+        self.set_clock()
         self.process = subprocess.Popen(
-            [CUDAWD, "--margin", str(MARGIN), "--linger", "60", *options], stderr=subprocess.PIPE, text=True,
+            [CLOCKED, "--clock", str(self.clock.fileno()), "--margin", str(MARGIN), "--linger", "60", *options],
+            stderr=subprocess.PIPE, text=True, pass_fds=[self.clock.fileno()],
             env={**os.environ, **nvml_environment(self.memory), **env})
         ends_with_us(self.process)
         until(lambda: self.answers() or self.process.poll() is not None, 5, "cudawd answers")
@@ -73,6 +80,16 @@ class Daemon:
             connection.sendall(f"{request}\n".encode())
             with connection.makefile("r", encoding="utf-8") as lines:
                 return [line.rstrip("\n") for line in lines]
+
+    def set_clock(self):
+        os.pwrite(self.clock.fileno(), self.passed_ms.to_bytes(8, sys.byteorder), 0)
+
+    def passes(self, seconds):
+        """So much time passes for it, and it has decided what that means: before it answers once more."""
+        self.passed_ms += int(seconds * 1000)
+        self.set_clock()
+        for _ in range(2):
+            self.ask("list")
 
     def wait_end(self):
         self.process.wait(WAIT_S)
@@ -170,8 +187,8 @@ class Member:
 
     def __init__(self, daemon, size=0, name="job", obeys=True, book=None, state="running",
                  mapped=None, lines=None, connection=None):
+        self.daemon, self.heard = daemon, []
         self.connection = connection or connect(daemon.path)
-        self.heard = []
         self.book = {} if book is None else book
         self.name, self.total, self.obeys = name, size, obeys
         self.grows, self.mapped = 0, 0

@@ -42,18 +42,20 @@ def stopped(*options, **env):
 
 
 def test_one_that_stops_again_and_again_is_left_alone():
-    with stopped("--rescue", "0.01", "--silence", "1") as (_, member, pid):
+    with stopped("--rescue", "0.01") as (daemon, member, pid):
         member.wait("rescue")
 
         def is_left_alone():
             os.kill(pid, signal.SIGSTOP)
+            daemon.passes(5)
             return said("silent")
         until(is_left_alone, 30, "it is left alone")
         equal(len(said("rescued")), 1, "how often it is said that it goes on")
 
 
 def test_none_is_continued_before_the_delay():
-    with stopped("--rescue", "3600", "--silence", "0.3") as (_, member, pid):
+    with stopped("--rescue", "3600") as (daemon, member, pid):
+        daemon.passes(30)
         until(lambda: said("silent"), 30, "it is left alone")
         equal((member.count("rescue"), state_of(pid)), (0, "T"), "what it has heard, and its state")
 
@@ -61,7 +63,8 @@ def test_none_is_continued_before_the_delay():
 def test_one_that_cannot_be_continued_is_told_nothing():
     """When Slurm resumed it, it would believe that it is to stop again."""
     preload = {"LD_PRELOAD": f"{BUILD}/tests/preload/nosignal.so", "CUDAW_LOG": "warn"}
-    with stopped("--rescue", "0.01", "--silence", "0.5", **preload) as (daemon, member, _):
+    with stopped("--rescue", "0.01", **preload) as (daemon, member, _):
+        daemon.passes(30)
         until(lambda: said("silent"), 30, "it is left alone")
         equal((member.count("rescue"), said("rescued")), (0, []), "what it has heard, and the events")
         daemon.process.terminate()

@@ -18,7 +18,7 @@ from proclib import descriptors
 from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job, connect, daemon_of_systemd, \
     say_memory
 
-LINGER_S = 1
+LINGER_S = 60       # of Daemon
 QUICK = ("--quantum", "0.2", "--residence", "0.05")
 SANITIZED = bool(os.environ.get("SANITIZE"))    # the shell cannot load what is built so
 SIZE = 600 * MIB    # two do not fit
@@ -63,7 +63,7 @@ def test_two_that_do_not_fit_take_turns():
     equal(first.wait("welcome"), "welcome 500")
     second = Member(daemon, 0, "second", book=book)
     second.wait("welcome")
-    time.sleep(0.3)
+    daemon.passes(600)
     equal((first.count("yield"), second.count("room")), (0, 0))
     second.grow(SIZE)
     first.wait("watch")
@@ -78,7 +78,7 @@ def test_two_that_do_not_fit_take_turns():
     check(book["most"] <= CAPACITY, f"{book['most']} bytes were mapped of {CAPACITY}")
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
-    time.sleep(0.5)
+    daemon.passes(600)
     equal(second.mapped, SIZE)
     second.wait("unwatch")
 
@@ -88,7 +88,7 @@ def test_two_that_fit_are_left_alone():
     members = [Member(daemon, 400 * MIB, name) for name in ("first", "second")]
     for member in members:
         member.wait("welcome")
-    time.sleep(0.5)
+    daemon.passes(600)
     equal([member.heard for member in members], [["welcome 500"]] * 2)
 
 
@@ -163,7 +163,7 @@ def test_others_are_not_those_that_come_and_go():
 
 
 def test_one_that_is_silent_is_left_alone():
-    daemon = started("--silence", "0.3")
+    daemon = started()
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")
     # Its memory is there, whatever becomes of it.
@@ -171,17 +171,16 @@ def test_one_that_is_silent_is_left_alone():
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
     yielded = first.wait("yield")
+    daemon.passes(30)
     until(lambda: row("first")["state"] == "silent", 20, f"it is left alone, after {yielded}")
     check("silent" in [event["event"] for event in events()], "no event tells it")
     equal(row("second")["waits_for"], row("first")["pid"], "for whom the second waits")
-    # The second is told to do something only now.
-    equal(cudaw("turns", "set", "silence=60").code, 0)
     equal((second.count("no"), second.count("try")), (0, 0), "answers while it waits")
     # It has not read what it was told, and says something else: it joins again.
     first.say("idle 1000")
     until(lambda: first.closed, 5, "it is told to join again")
     contains(first.heard[-1], "end timeout ")
-    time.sleep(1)
+    daemon.passes(1)
     equal(second.count("no"), 0, "refusals while it may join again")
     say_memory(daemon.memory, 0)
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
@@ -195,7 +194,7 @@ def test_one_that_cannot_give_runs_on():
     second.grow(SIZE)
     first.wait("yield")
     first.say("end timeout kernels did not end")
-    time.sleep(0.3)
+    daemon.passes(0.3)
     equal(second.mapped, 0)
     failed, = [event for event in events() if event["event"] == "failed"]
     contains(failed["text"], "timeout kernels did not end")
@@ -221,7 +220,7 @@ def test_a_yield_that_crosses_the_end_of_a_fill():
     second.say("state paused")
     second.wait("yield", 2)
     second.take(SIZE)
-    time.sleep(0.3)
+    first.daemon.passes(5)
     equal((first.mapped, second.count("yield")), (CAPACITY - SIZE, 2))
     second.give(SIZE)
     until(lambda: first.mapped == SIZE, 5, "the first has its memory")
@@ -254,7 +253,7 @@ def test_a_yield_that_crosses_a_fill_at_rest():
     first.wait("yield", 2)
     first.say("filled", "held drained 0")
     second.say("held drained 0")
-    time.sleep(0.3)
+    first.daemon.passes(5)
     equal([member.count("commit") for member in (first, second)], [0, 0])
     first.say("held drained 0")
     first.wait("commit")
@@ -276,17 +275,15 @@ def test_one_that_has_all_of_its_memory():
 
 def test_one_with_room_for_a_part_owes_no_answer():
     """It has taken that part, and waits for more."""
-    daemon = started("--silence", "60")
+    daemon = started()
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")
     second = Member(daemon, SIZE, "second", state="waiting", mapped=0)
     first.wait("yield")
     first.say("end timeout kernels did not end")
     until(lambda: row("second")["gpu"][0]["mapped"] == CAPACITY - SIZE, 5, "the second has what there is")
-    equal(cudaw("turns", "set", "silence=0.5").code, 0)
-    time.sleep(1.5)
+    daemon.passes(30)
     check(not second.closed, f"the second has heard {second.heard}")
-    equal(cudaw("turns", "set", "silence=60").code, 0)
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
@@ -622,14 +619,13 @@ def test_it_ends_after_its_last_member():
     daemon = started()
     member = Member(daemon)
     member.wait("welcome")
-    equal(cudaw("turns", "set", f"linger={LINGER_S}").code, 0)
-    time.sleep(2 * LINGER_S)    # it hears nothing meanwhile
-    equal(daemon.process.poll(), None)
-    left = time.monotonic()
+    daemon.passes(600)
     member.hang_up()
+    daemon.passes(LINGER_S - 1)
+    equal(daemon.process.poll(), None)
+    daemon.passed_ms += 1000 * LINGER_S     # nobody asks it from here on
+    daemon.set_clock()
     equal(daemon.wait_end()[0], 0)
-    lingered = time.monotonic() - left
-    check(lingered >= LINGER_S, f"it ended {lingered:.2f} s after its last member")
     check(not os.path.exists(daemon.path), "its socket is still there")
 
 
@@ -680,7 +676,7 @@ def test_yield():
     first.wait("welcome")
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    time.sleep(0.3)
+    daemon.passes(900)
     equal(first.count("yield"), 0)
     result = cudaw("yield", "--json", "first")
     equal((result.code, result.err), (0, ""))

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import textwrap
-import time
 
 from clilib import Directory, contains, cudaw, equal, main, scratch
 from harness import PATIENCE, TESTS, check, until
@@ -275,14 +274,14 @@ def test_drain():
     runs, = (member for member in (first, second) if row(member.name)["state"] == "runs")
     out = second if runs is first else first
     turns = out.count("room"), runs.count("yield")
-    time.sleep(1)
+    daemon.passes(600)
     equal((out.count("room"), runs.count("yield")), turns)
     third = joins(daemon, "third", 10 * MIB)
     third.wait("yield")
     until(lambda: row("third")["state"] == "waits", 5, "the third waits")
     equal(cudaw("yield", runs.name).code, 0)
     until(lambda: runs.mapped == 0, 5, "it gives all of its memory")
-    time.sleep(0.5)
+    daemon.passes(600)
     equal([row(name)["state"] for name in ("first", "second", "third")], ["waits"] * 3)
     equal(ordered("undrain", UUID), "")
     until(lambda: third.mapped == 10 * MIB and first.mapped + second.mapped >= SIZE, 5, "they run again")
