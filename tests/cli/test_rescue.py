@@ -62,7 +62,8 @@ def test_none_is_continued_before_the_delay():
 
 def test_one_that_cannot_be_continued_is_told_nothing():
     """When Slurm resumed it, it would believe that it is to stop again."""
-    preload = {"LD_PRELOAD": f"{BUILD}/tests/preload/nosignal.so", "CUDAW_LOG": "warn"}
+    preload = {"LD_PRELOAD": f"{BUILD}/tests/preload/nosignal.so", "CUDAW_LOG": "warn",
+               "ASAN_OPTIONS": "verify_asan_link_order=0"}
     with stopped("--rescue", "0.01", **preload) as (daemon, member, _):
         daemon.passes(30)
         until(lambda: said("silent"), 30, "it is left alone")
