@@ -157,10 +157,12 @@ static void setup(void)
 
 static struct stream *stream_of(CUstream stream)
 {
-	struct key key = stream_key(stream, CONTEXT);
+	struct stream *s;
 
-	stream_learn(stream, &key, CONTEXT);
-	return stream_find(&key);
+	pthread_mutex_lock(&pools_lock);
+	s = stream_get(stream, CONTEXT);
+	pthread_mutex_unlock(&pools_lock);
+	return s;
 }
 
 static struct pool_block blocks[256];

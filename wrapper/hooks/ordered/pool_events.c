@@ -198,20 +198,12 @@ static CUresult wait_ended(const struct wait *w, CUevent handle, CUstream stream
 	const struct event *e;
 	CUcontext ctx;
 	struct stream *s;
-	struct key key;
 
 	if (!w->record || result || !uncaptured(w->captures))
 		return result;
 	ctx = current_context();
-	key = stream_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
-	s = stream_find(&key);
-	if (!s) {
-		pthread_mutex_unlock(&pools_lock);
-		stream_learn(stream, &key, ctx);
-		pthread_mutex_lock(&pools_lock);
-		s = stream_find(&key);
-	}
+	s = stream_get(stream, ctx);
 	e = event_find(handle);
 	if (s && e && e->record == w->record && !e->left)
 		stream_follow(s, &w->clock);

@@ -182,7 +182,7 @@ static CUevent event_new(CUcontext ctx)
 }
 
 /* The event of a stream that is apart is there before it is needed: the GPU may be full by then. */
-void stream_learn(CUstream stream, const struct key *key, CUcontext ctx)
+static void learn(CUstream stream, const struct key *key, CUcontext ctx)
 {
 	unsigned int flags = CU_STREAM_DEFAULT;
 	struct stream *s = NULL;
@@ -206,6 +206,19 @@ void stream_learn(CUstream stream, const struct key *key, CUcontext ctx)
 	pthread_mutex_unlock(&pools_lock);
 	if (event)
 		real.cuEventDestroy_v2(event);
+}
+
+struct stream *stream_get(CUstream stream, CUcontext ctx)
+{
+	struct key key = stream_key(stream, ctx);
+	struct stream *s = stream_find(&key);
+
+	if (s)
+		return s;
+	pthread_mutex_unlock(&pools_lock);
+	learn(stream, &key, ctx);
+	pthread_mutex_lock(&pools_lock);
+	return stream_find(&key);
 }
 
 static struct waiting *waiting_find(const struct stream *s, const struct pool *p)

@@ -95,8 +95,11 @@ struct stream *stream_find(const struct key *key);
 /* Without pools_lock: the device of @stream; false: the driver does not know it, or it has too high a number. */
 bool stream_device(CUstream stream, CUdevice *dev);
 
-/* Without pools_lock: learn about a stream. */
-void stream_learn(CUstream stream, const struct key *key, CUcontext ctx);
+/*
+ * With pools_lock held, which it releases to learn about an unknown stream; @ctx is current, or @stream is its
+ * legacy stream. NULL: no host memory, or the driver does not know it.
+ */
+struct stream *stream_get(CUstream stream, CUcontext ctx);
 
 /*
  * With pools_lock held: a block of @p for @size bytes that is free in @s; NULL: there is none. And the
@@ -173,7 +176,10 @@ void streams_context_passed(CUcontext ctx, uint64_t turn);
 struct stream *streams_ending(CUstream stream);
 void streams_ended(struct stream *s, bool lives);
 
-/* As frees_context_ending() and frees_context_lives(). */
+/*
+ * @ctx (NULL: none) may end in the next call. Its streams and events are left alone from now on, until the
+ * second function says that it lives on, or until it has ended (context_gone.h).
+ */
 void streams_context_ending(CUcontext ctx);
 void streams_context_lives(CUcontext ctx);
 

@@ -21,19 +21,27 @@
 #define WAIT_MS 10000 /* work on the GPU may itself wait for the program */
 
 /*
- * With pools_lock held: the pool of an allocation in @s; NULL: the driver has to serve it, or, if *@known
- * is false, the pools of the device are unknown.
+ * With pools_lock held: the pool of an allocation in @s; NULL: the driver has to serve it, or the pools of the
+ * device are unknown, which *@known then says.
  */
 static struct pool *pool_for(const struct stream *s, const CUmemoryPool *handle, bool *known)
 {
 	struct pool *p = handle ? pool_find(*handle) : NULL, *usual;
 
-	*known = true;
 	if (!p) {
 		usual = pool_of_device(s->dev, known);
 		p = handle ? NULL : usual;
 	}
 	return p && p->dev == s->dev ? p : NULL;
+}
+
+/* The same, in @stream, about which it may have to learn: then it releases the lock meanwhile. */
+static struct pool *pool_in(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
+			    struct stream **found, bool *known)
+{
+	*known = true;
+	*found = stream_get(stream, ctx);
+	return *found && (*found)->served ? pool_for(*found, handle, known) : NULL;
 }
 
 /*
@@ -43,40 +51,22 @@ static struct pool *pool_for(const struct stream *s, const CUmemoryPool *handle,
 static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
 			    struct stream **found, struct pool **pool)
 {
-	struct key key = stream_key(stream, ctx);
-	bool asked_stream = false, asked_device = false;
+	bool known;
 
-	for (;;) {
-		struct pool *p = NULL;
-		struct stream *s;
-		bool known = true;
-		CUdevice dev;
+	pthread_mutex_lock(&pools_lock);
+	*pool = pool_in(stream, ctx, handle, found, &known);
+	if (!known) {
+		CUdevice dev = (*found)->dev;
 
-		pthread_mutex_lock(&pools_lock);
-		s = stream_find(&key);
-		if (!s && !asked_stream) {
-			pthread_mutex_unlock(&pools_lock);
-			stream_learn(stream, &key, ctx);
-			asked_stream = true;
-			continue;
-		}
-		if (s && s->served)
-			p = pool_for(s, handle, &known);
-		if (!known && !asked_device) {
-			dev = s->dev;
-			pthread_mutex_unlock(&pools_lock);
-			pool_device_learn(dev);
-			asked_device = true;
-			continue;
-		}
-		if (p) {
-			*found = s;
-			*pool = p;
-			return CUDA_SUCCESS;
-		}
 		pthread_mutex_unlock(&pools_lock);
-		return CUDA_ERROR_NOT_SUPPORTED;
+		pool_device_learn(dev);
+		pthread_mutex_lock(&pools_lock);
+		*pool = pool_in(stream, ctx, handle, found, &known);
 	}
+	if (*pool)
+		return CUDA_SUCCESS;
+	pthread_mutex_unlock(&pools_lock);
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* With pools_lock held; may release it meanwhile. A free block for @size bytes in @s, which is in use. */
@@ -383,23 +373,13 @@ static CUresult free_in(struct stream *s, struct pool_list *list, struct pool_bl
 	return result;
 }
 
-/* Locks. The stream of a free; NULL: it is unknown. */
+/* Locks. The stream of a free of @ptr; NULL: it is unknown, or @ptr is of no pool. */
 static struct stream *lock_order(CUstream stream, CUdeviceptr ptr)
 {
-	CUcontext ctx = NULL;
-	struct stream *s;
-	struct key key;
+	CUcontext ctx = current_context();
 
-	real.cuCtxGetCurrent(&ctx);
-	key = stream_key(stream, ctx);
 	pthread_mutex_lock(&pools_lock);
-	s = stream_find(&key);
-	if (s || !pool_block_find(ptr))
-		return s;
-	pthread_mutex_unlock(&pools_lock);
-	stream_learn(stream, &key, ctx);
-	pthread_mutex_lock(&pools_lock);
-	return stream_find(&key);
+	return pool_block_find(ptr) ? stream_get(stream, ctx) : NULL;
 }
 
 CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
