@@ -6,7 +6,7 @@ program does, and under cudaw.
 from gpulib import Job, check, main
 
 NATIVE = ("relaxed", "elsewhere", "full", "full-before", "beside", "ordered-captured",
-          "ordered-short")
+          "ordered-short", "ordered-between")
 ALL = NATIVE + ("full-then-busy", "full-small", "destroyed", "twice", "memory-short",
                 "retained", "older", "ordered", "ordered-destroyed", "ordered-many", "ordered-threads",
                 "ordered-asked")

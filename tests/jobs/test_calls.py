@@ -111,8 +111,9 @@ def ordered_frees_are_asked_about_a_few_at_a_time():
     check(asked < 30000, f"cuEventQuery() was called {asked} times for 1000 allocations")
 
 
-def ordered_frees_behind_others():
-    check("right" in Job("frees", "ordered-behind").result(), "frees ordered-behind")
+def ordered_frees_pass_apart_from_others():
+    for case in "ordered-behind", "ordered-between":
+        check("right" in Job("frees", case).result(), f"frees {case}")
 
 
 def a_pool_gives_a_stream_what_it_has_freed():
@@ -198,7 +199,7 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, memory_that_is_left_to_the_driver, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
-     ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_behind_others,
+     ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
      frees_that_cannot_wait_are_put_off, freed_memory_is_there_for_variables,
      freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

@@ -68,15 +68,23 @@ static void is_free(int line, size_t before)
 
 #define IS_FREE(before) is_free(__LINE__, before)
 
-/* A kernel that runs in the stream until the flag is set. */
 static volatile uint32_t *flag;
+static CUdeviceptr flag_on_gpu;
+static CUfunction spin_until;
 
+/* A kernel that runs in the stream until flag[@i] is set. */
+static void spin(unsigned int i)
+{
+	CUdeviceptr at = flag_on_gpu + i * sizeof(*flag);
+	void *args[] = {&at};
+
+	CALL(cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+/* A kernel that runs in the stream until the flag is set. */
 static void busy(void)
 {
-	CUfunction spin_until;
 	CUmodule module;
-	CUdeviceptr dev;
-	void *args[] = {&dev};
 
 	alarm(step_hang_s());
 	CALL(cuModuleLoadData(&module, kernels_ptx));
@@ -86,8 +94,8 @@ static void busy(void)
 	if (flag == MAP_FAILED)
 		step_die("frees: mmap: %s", strerror(errno));
 	CALL(cuMemHostRegister_v2((void *)flag, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
-	CALL(cuMemHostGetDevicePointer(&dev, (void *)flag, 0));
-	CALL(cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+	CALL(cuMemHostGetDevicePointer(&flag_on_gpu, (void *)flag, 0));
+	spin(0);
 }
 
 static void *end_busy_later(void *arg)
@@ -360,6 +368,25 @@ static void ordered_short(void)
 	end_busy_later(NULL);
 	CALL(cuStreamSynchronize(stream));
 	alloc(size);
+}
+
+/* A free passes with the work before it, whatever the stream does after it. */
+static void ordered_between(void)
+{
+	size_t size = free_memory() / 4 * 3;
+	CUdeviceptr ptr = alloc(size);
+	CUevent freed;
+
+	CALL(cuEventCreate(&freed, CU_EVENT_DISABLE_TIMING));
+	CALL(cuMemFreeAsync(alloc(4096), stream));
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	CALL(cuEventRecord(freed, stream));
+	spin(1);
+	flag[0] = 1;
+	CALL(cuEventSynchronize(freed));
+	alloc(size);
+	flag[1] = 1;
 }
 
 /* It ends with its context, and with the stream's if that is another. */
@@ -713,6 +740,7 @@ static const struct {
 	{"beside", beside},
 	{"ordered", ordered},
 	{"ordered-short", ordered_short},
+	{"ordered-between", ordered_between},
 	{"ordered-destroyed", ordered_destroyed},
 	{"ordered-captured", ordered_captured},
 	{"ordered-paused", ordered_paused},
