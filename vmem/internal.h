@@ -6,8 +6,7 @@
  *
  *	vmem.c		allocations (state.c: the state)	pausing.c	the pause engine's calls
  *	regions.c	regions: mapped, idle, cached, joined	access.c	access of other devices
- *	heaps.c		allocations below a granule	retired.c	freed, perhaps in use
- *	legacy.c	allocations that other processes may have
+ *	heaps.c		allocations below a granule	legacy.c	those that other processes may have
  *
  * Locks: that of a device guards its regions, heaps, cache and statistics, and is held across driver
  * calls. vm.lock guards the addresses, the region objects that are not in use, and the record of freed

@@ -4,7 +4,6 @@
 
 #include "vmem/context_gone.h"
 #include "vmem/freed.h"
-#include "vmem/retired.h"
 #include "vmem/trimming.h"
 
 static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
@@ -99,8 +98,7 @@ CUresult vmem_free(CUdeviceptr ptr)
 	return rc;
 }
 
-/* The allocation that @ptr points into, live or retired. */
-static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
+bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 {
 	const struct region *r = space_find(&vm.space, ptr);
 	const struct slab *slab;
@@ -127,38 +125,6 @@ static bool lookup(CUdeviceptr ptr, struct vmem_info *info)
 		.id = sub.id,
 	};
 	return true;
-}
-
-CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info)
-{
-	struct device *d = device_lock_at(ptr);
-	CUresult rc = CUDA_SUCCESS;
-
-	if (!d)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!vmem_lookup(ptr, info) || info->start != ptr)
-		rc = CUDA_ERROR_INVALID_VALUE;
-	else if (!retired_add(info->id))
-		rc = CUDA_ERROR_OUT_OF_MEMORY;
-	else if (vm.freed)
-		remember_freed(info);
-	pthread_mutex_unlock(&d->lock);
-	return rc;
-}
-
-CUresult vmem_free_retired(const struct vmem_info *info)
-{
-	struct device *d = device_lock_at(info->start);
-	CUresult rc = CUDA_ERROR_INVALID_VALUE;
-	struct vmem_info now;
-
-	if (d && lookup(info->start, &now) && now.id == info->id)
-		rc = free_at(info->start);
-	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_INVALID_VALUE)
-		retired_remove(info->id);
-	if (d)
-		pthread_mutex_unlock(&d->lock);
-	return rc;
 }
 
 /* With the lock of the device held: of the allocation of @size bytes that starts at @ptr. */
@@ -265,16 +231,6 @@ bool vmem_overlaps(CUdeviceptr ptr, size_t size)
 {
 	return vmem_contains(ptr) ||
 	       (ptr < VMEM_BASE && size > VMEM_BASE - ptr && vmem_contains(VMEM_BASE));
-}
-
-bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
-{
-	struct vmem_info found;
-
-	if (!lookup(ptr, &found) || retired_has(found.id))
-		return false;
-	*info = found;
-	return true;
 }
 
 void vmem_watch(void)

@@ -36,8 +36,7 @@
  * memory, and is held across driver calls (docs/internals/threads.md, "Locks across driver calls");
  * another guards the addresses for a moment. vmem_lookup() and vmem_contains() take no lock: region
  * objects are never returned to the system, and the record of a live allocation does not change
- * until it is freed. Only while there are retired allocations,
- * vmem_lookup() takes the lock of retired.h.
+ * until it is freed.
  *
  * vmem never synchronises the GPU (the caller of vmem_free() has), prints nothing in a call that
  * succeeds, and knows neither the gate nor its callers.
@@ -113,20 +112,9 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 CUresult vmem_free(CUdeviceptr ptr);
 
 /*
- * Retire the allocation that starts at @ptr: the program has freed it, and vmem_lookup() finds it
- * no more, but work on the GPU may still use its memory. When the GPU is done with it,
- * vmem_free_retired() frees it. *@info says afterwards which one it is. CUDA_ERROR_INVALID_VALUE if
- * @ptr is not the start of a live allocation of ours; CUDA_ERROR_OUT_OF_MEMORY without host memory.
- */
-CUresult vmem_retire(CUdeviceptr ptr, struct vmem_info *info);
-
-/* As vmem_free(). CUDA_ERROR_INVALID_VALUE if the allocation has gone with its context. */
-CUresult vmem_free_retired(const struct vmem_info *info);
-
-/*
- * Keep the memory of the allocation that starts at @ptr for later ones: the program has freed it,
- * vmem_lookup() finds it no more, and a pause does not save it. It stays mapped, and is no cached
- * memory. vmem_reuse() puts a new allocation of @size bytes there, which must not be more than
+ * Keep the memory of the allocation that starts at @ptr, for later ones or until the GPU is done with it:
+ * the program has freed it, vmem_lookup() finds it no more, and a pause does not save it. It stays mapped,
+ * and is no cached memory. vmem_reuse() puts a new allocation of @size bytes there, which must not be more than
  * vmem_room() says of an allocation or of kept memory. vmem_free_kept() frees the memory; the GPU must be
  * done with it, and if the driver fails to unmap, it stays kept. CUDA_ERROR_INVALID_VALUE if @ptr is
  * not the start of a live allocation, or not of kept memory: it may have gone with its context.

@@ -11,7 +11,6 @@
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/context_lock.h"
-#include "wrapper/hooks/ordered/frees.h"
 #include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/hooks/sharing/host_memory.h"
 #include "wrapper/hooks/thread.h"
@@ -110,7 +109,6 @@ static void ending(CUcontext ctx)
 {
 	contexts_ending(ctx);
 	captures_context_ending(ctx);
-	frees_context_ending(ctx);
 	streams_context_ending(ctx);
 }
 
@@ -124,7 +122,6 @@ static void lock_to_end(CUcontext ctx)
 static CUresult lives(CUresult result, CUcontext ctx)
 {
 	captures_context_lives(ctx);
-	frees_context_lives(ctx);
 	streams_context_lives(ctx);
 	return unlocked(result);
 }

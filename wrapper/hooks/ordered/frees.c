@@ -7,150 +7,178 @@
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/ordered/fence.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/real.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 #define PATIENCE 16 /* with frees that are too early, in a collection of FREES_FEW */
 
-/* An allocation that is retired. */
-struct retired {
-	struct vmem_info info;
+/* Memory that the program has freed, while work on the GPU may still use it: vmem keeps it. */
+struct waiting_free {
+	struct vmem_info info; /* its ctx is NULL: the memory has gone with it */
 	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
-	bool ending;   /* no thread may ask: ctx may end */
-	/* The number of the question whether the work has ended, which a thread asks; 0: none does.
-	 * Meanwhile it stays in the list. */
-	uint64_t asked;
-	struct retired *prev, *next;
+	bool asked; /* a thread asks whether the work has ended: meanwhile it stays in the list */
+	struct waiting_free *prev, *next;
 };
 
-FORKS_LOCK(lock);
-static pthread_cond_t answered = PTHREAD_COND_INITIALIZER; /* no thread asks about one any more */
-static struct retired *list;                               /* under lock */
-static size_t count;                                       /* under lock; also read without */
-static uint64_t questions;                                 /* under lock; so many have begun */
+/* Under pools_lock: */
+static struct waiting_free *list;
+static size_t count; /* also read without */
 
-static void add(struct retired *r)
+static void add(struct waiting_free *f)
 {
-	pthread_mutex_lock(&lock);
-	DL_APPEND(list, r);
+	DL_APPEND(list, f);
 	__atomic_store_n(&count, count + 1, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&lock);
 }
 
-static void remove_locked(struct retired *r)
+static void take_out(struct waiting_free *f)
 {
-	DL_DELETE(list, r);
+	DL_DELETE(list, f);
 	__atomic_store_n(&count, count - 1, __ATOMIC_RELAXED);
-	free(r);
 }
 
-/* With the context of @r current: CUDA_SUCCESS once the work that may use the memory has ended. */
-static CUresult work_ended(const struct retired *r)
+static struct stream *stream_of(CUcontext ctx)
 {
-	if (!r->ctx)
+	const struct key key = stream_key(CU_STREAM_LEGACY, ctx);
+
+	return stream_find(&key);
+}
+
+/*
+ * With pools_lock held: as long as its legacy stream, *@held, is in use, @ctx (NULL: none) does not end. False:
+ * it is about to, or may be.
+ */
+static bool hold(CUcontext ctx, struct stream **held)
+{
+	struct stream *s = ctx ? stream_of(ctx) : NULL;
+
+	*held = s && !s->ending ? s : NULL;
+	if (*held)
+		s->users++;
+	return !ctx || *held;
+}
+
+static void let_go(struct stream *held)
+{
+	if (held)
+		stream_end_use(held);
+}
+
+/* With the context of @f current: CUDA_SUCCESS once the work that may use the memory has ended. */
+static CUresult work_ended(const struct waiting_free *f)
+{
+	if (!f->ctx)
 		return CUDA_SUCCESS;
-	return r->event ? real.cuEventQuery(r->event) : fence_wait(r->ctx);
+	return f->event ? real.cuEventQuery(f->event) : fence_wait(f->ctx);
 }
 
 /* False: it is too early, or the driver refuses. */
-static bool finish(const struct retired *r)
+static bool finish(const struct waiting_free *f)
 {
 	CUstreamCaptureMode mode = fence_relax();
 	bool pushed;
-	CUresult result = current_enter(r->ctx, &pushed);
+	CUresult result = current_enter(f->ctx, &pushed);
 
 	if (!result)
-		result = work_ended(r);
-	if (!result) {
-		result = vmem_free_retired(&r->info);
-		/* An invalid one has gone with its context. */
-		if (result == CUDA_ERROR_INVALID_VALUE)
-			result = CUDA_SUCCESS;
-	}
-	if (!result && r->event)
-		real.cuEventDestroy_v2(r->event);
+		result = work_ended(f);
+	if (!result && f->info.ctx)
+		result = vmem_free_kept(f->info.start);
+	if (!result && f->event)
+		real.cuEventDestroy_v2(f->event);
 	current_leave(pushed);
 	fence_unrelax(mode);
 	return !result;
 }
 
-/* With lock held; releases it meanwhile. True: @r is gone. *@next is the one behind it. */
-static bool ask(struct retired *r, struct retired **next)
+/* The contexts of @f, of its work and of its memory. */
+struct held {
+	struct stream *work, *memory;
+};
+
+/* With pools_lock held; releases it meanwhile, and @held. True: @f is gone. *@next is the one behind it. */
+static bool ask(struct waiting_free *f, const struct held *held, struct waiting_free **next)
 {
+	struct pool_giver giver;
 	bool done;
 
-	r->asked = ++questions;
-	pthread_mutex_unlock(&lock);
-	done = finish(r);
-	pthread_mutex_lock(&lock);
-	r->asked = 0;
-	*next = r->next;
-	if (done)
-		remove_locked(r);
-	pthread_cond_broadcast(&answered);
-	return done;
+	f->asked = true;
+	pool_giver_begins(&giver);
+	pthread_mutex_unlock(&pools_lock);
+	done = finish(f);
+	pthread_mutex_lock(&pools_lock);
+	pool_giver_ends(&giver);
+	let_go(held->work);
+	let_go(held->memory);
+	if (!list) { /* the child of a fork() in a handler has forgotten it */
+		*next = NULL;
+		return true;
+	}
+	f->asked = false;
+	*next = f->next;
+	if (!done)
+		return false;
+	take_out(f);
+	free(f);
+	return true;
 }
 
 /*
- * True if the question whether the work of @r has ended has an answer at once, or may be waited for.
+ * True if the question whether the work of @f has ended has an answer at once, or may be waited for.
  * Work may wait for a thread, also for the one that has freed, and then that thread must not wait for
  * the work: natively only a free does. @freeing: the caller is about to wait for all work of that
  * context; or NULL.
  */
-static bool may_ask(const struct retired *r, enum frees_effort effort, CUcontext freeing)
+static bool may_ask(const struct waiting_free *f, enum frees_effort effort, CUcontext freeing)
 {
-	if (r->ending || r->asked)
+	if (f->asked)
 		return false;
-	return r->event || !r->ctx || r->ctx == freeing || effort == FREES_PASSED;
+	return f->event || !f->ctx || f->ctx == freeing || effort == FREES_PASSED;
 }
 
-/* With lock held. Gives up after some that are too early; the next call asks about others. */
+/* With pools_lock held: both contexts of @f are held, or none. */
+static bool hold_both(const struct waiting_free *f, struct held *held)
+{
+	if (!hold(f->ctx, &held->work))
+		return false;
+	if (hold(f->info.ctx, &held->memory))
+		return true;
+	let_go(held->work);
+	return false;
+}
+
+/* With pools_lock held. Gives up after some that are too early; the next call asks about others. */
 static void collect_passed(enum frees_effort effort, CUcontext freeing)
 {
 	size_t patience = effort == FREES_FEW ? PATIENCE : SIZE_MAX;
-	struct retired *r = list, *next;
+	struct waiting_free *f = list, *next;
+	struct held held;
 
-	for (size_t left = count; r && left && patience; left--, r = next) {
-		if (!may_ask(r, effort, freeing)) {
-			next = r->next;
-		} else if (!ask(r, &next)) {
-			DL_DELETE(list, r);
-			DL_APPEND(list, r);
+	for (size_t left = count; f && left && patience; left--, f = next) {
+		if (!may_ask(f, effort, freeing) || !hold_both(f, &held)) {
+			next = f->next;
+		} else if (!ask(f, &held, &next)) {
+			DL_DELETE(list, f);
+			DL_APPEND(list, f);
 			patience--;
 		}
 	}
 }
 
-/* With lock held: whether one of the questions up to @last has no answer yet. */
-static bool any_asked(uint64_t last)
-{
-	const struct retired *r;
-
-	DL_FOREACH(list, r)
-		if (r->asked && r->asked <= last)
-			break;
-	return r;
-}
-
 static void collect(enum frees_effort effort, CUcontext freeing)
 {
-	uint64_t last;
-
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&pools_lock);
 	collect_passed(effort, freeing);
-	/* Another thread may be giving back what the caller lacks. New questions come all the time. */
-	last = questions;
-	while (effort == FREES_PASSED && any_asked(last))
-		pthread_cond_wait(&answered, &lock);
-	pthread_mutex_unlock(&lock);
+	/* Another thread may be giving back what the caller lacks. */
+	if (effort == FREES_PASSED)
+		pool_givers_wait();
+	pthread_mutex_unlock(&pools_lock);
 }
 
 void frees_collect(enum frees_effort effort)
@@ -160,16 +188,16 @@ void frees_collect(enum frees_effort effort)
 
 size_t frees_put_off(CUdevice dev)
 {
-	const struct retired *r;
+	const struct waiting_free *f;
 	size_t sum = 0;
 
 	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return 0;
-	pthread_mutex_lock(&lock);
-	DL_FOREACH(list, r)
-		if (r->ctx && !r->event && !r->asked && r->info.dev == dev)
-			sum += r->info.size;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&pools_lock);
+	DL_FOREACH(list, f)
+		if (f->ctx && !f->event && !f->asked && f->info.dev == dev)
+			sum += f->info.size;
+	pthread_mutex_unlock(&pools_lock);
 	return sum;
 }
 
@@ -189,26 +217,43 @@ static CUresult wait_and_free(const struct vmem_info *info)
 	return result;
 }
 
-/* Retire the allocation at @ptr until @r's work has ended; takes @r over. */
-static CUresult retire(CUdeviceptr ptr, struct retired *r)
+/*
+ * The memory of @f is free for the program, and waits for the work of f->ctx. The contexts that @f names are
+ * known then, by their legacy streams.
+ */
+static CUresult wait_for_work(struct waiting_free *f)
 {
-	CUresult result = vmem_retire(ptr, &r->info);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (result)
-		free(r);
-	else
-		add(r);
+	pthread_mutex_lock(&pools_lock);
+	if (!stream_get(CU_STREAM_LEGACY, f->ctx) || !stream_get(CU_STREAM_LEGACY, f->info.ctx))
+		goto unlock;
+	/* Nobody asks yet; but if a context ends meanwhile, it is taken out of @f. */
+	f->asked = true;
+	add(f);
+	pthread_mutex_unlock(&pools_lock);
+	result = vmem_keep(f->info.start);
+	pthread_mutex_lock(&pools_lock);
+	f->asked = false;
+	if (result && list) /* else as in ask() */
+		take_out(f);
+unlock:
+	pthread_mutex_unlock(&pools_lock);
 	return result;
 }
 
 static CUresult free_later(const struct vmem_info *info)
 {
-	struct retired *r = calloc(1, sizeof(*r));
+	struct waiting_free *f = calloc(1, sizeof(*f));
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!r)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	r->ctx = info->ctx;
-	return retire(info->start, r);
+	if (f) {
+		*f = (struct waiting_free){.info = *info, .ctx = info->ctx};
+		result = wait_for_work(f);
+	}
+	if (result)
+		free(f);
+	return result;
 }
 
 CUresult frees_refuse_captured(CUstream stream)
@@ -223,20 +268,24 @@ CUresult frees_refuse_captured(CUstream stream)
 	return result;
 }
 
-/* With the stream's context current: an event that follows the stream's work. */
+/* With the stream's context current: an event that follows the stream's work. On failure it is NULL. */
 static CUresult record(CUstream stream, CUevent *event)
 {
 	CUresult result = real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
 
-	if (result)
+	if (result) {
+		*event = NULL;
 		return result;
+	}
 	result = real.cuEventRecord(*event, stream);
-	if (result)
+	if (result) {
 		real.cuEventDestroy_v2(*event);
+		*event = NULL;
+	}
 	return result;
 }
 
-/* Replace @event by one of @ctx that follows it. On failure there is none. */
+/* Replace @event by one of @ctx that follows it. On failure it is NULL. */
 static CUresult hand_over(CUevent *event, CUcontext ctx)
 {
 	CUevent old = *event;
@@ -244,6 +293,7 @@ static CUresult hand_over(CUevent *event, CUcontext ctx)
 	bool pushed;
 	CUresult result = current_enter(ctx, &pushed);
 
+	*event = NULL;
 	if (!result)
 		result = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
 	if (!result) {
@@ -266,32 +316,25 @@ static CUresult record_for_owner(CUstream stream, CUcontext ctx, CUcontext owner
 	return result || ctx == owner ? result : hand_over(event, owner);
 }
 
-/* Free the allocation at @ptr after the work that @stream has; takes @r over. */
-static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
+/* Free the memory of @f after the work that @stream has. */
+static CUresult free_after(CUstream stream, struct waiting_free *f)
 {
 	CUcontext ctx = NULL;
-	CUevent event;
 	bool pushed;
 	CUresult result;
 
 	real.cuCtxGetCurrent(&ctx);
 	if (!stream_is_default(stream))
 		real.cuStreamGetCtx(stream, &ctx);
-	r->ctx = green_owner(ctx);
+	f->ctx = green_owner(ctx);
 	result = current_enter(ctx, &pushed);
 	if (!result)
-		result = record_for_owner(stream, ctx, r->ctx, &event);
+		result = record_for_owner(stream, ctx, f->ctx, &f->event);
 	/* For an event, which the driver does not need: the whole context of the stream is waited for. */
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-		result = retire(ptr, r);
-	} else if (result) {
-		free(r);
-	} else {
-		r->event = event;
-		result = retire(ptr, r);
-		if (result)
-			real.cuEventDestroy_v2(event);
-	}
+	if (!result || result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = wait_for_work(f);
+	if (result && f->event)
+		real.cuEventDestroy_v2(f->event);
 	current_leave(pushed);
 	return result;
 }
@@ -299,8 +342,8 @@ static CUresult free_after(CUdeviceptr ptr, CUstream stream, struct retired *r)
 CUresult frees_ordered(CUdeviceptr ptr, CUstream stream)
 {
 	CUstreamCaptureMode mode;
+	struct waiting_free *f;
 	struct vmem_info info;
-	struct retired *r;
 	CUresult result;
 
 	if (!vmem_lookup(ptr, &info) || info.start != ptr)
@@ -308,12 +351,15 @@ CUresult frees_ordered(CUdeviceptr ptr, CUstream stream)
 	result = frees_refuse_captured(stream);
 	if (result)
 		return result;
-	r = calloc(1, sizeof(*r));
-	if (!r)
+	f = calloc(1, sizeof(*f));
+	if (!f)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->info = info;
 	mode = fence_relax();
-	result = free_after(ptr, stream, r);
+	result = free_after(stream, f);
 	fence_unrelax(mode);
+	if (result)
+		free(f);
 	return result;
 }
 
@@ -329,71 +375,26 @@ CUresult frees_now(CUdeviceptr ptr)
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? free_later(&info) : result;
 }
 
-/* With lock held. */
-static void set_ending(CUcontext ctx, bool ending)
-{
-	struct retired *r;
-
-	DL_FOREACH(list, r)
-		if (r->ctx == ctx)
-			r->ending = ending;
-}
-
-/* With lock held: one whose event of @ctx a thread asks about. */
-static struct retired *find_asked(CUcontext ctx)
-{
-	struct retired *r;
-
-	DL_FOREACH(list, r)
-		if (r->ctx == ctx && r->asked)
-			break;
-	return r;
-}
-
-/* With lock held; releases it while it waits. */
-static void end_questions(CUcontext ctx)
-{
-	set_ending(ctx, true);
-	while (find_asked(ctx))
-		pthread_cond_wait(&answered, &lock);
-}
-
-void frees_context_ending(CUcontext ctx)
-{
-	if (!ctx || !__atomic_load_n(&count, __ATOMIC_RELAXED))
-		return;
-	pthread_mutex_lock(&lock);
-	end_questions(ctx);
-	pthread_mutex_unlock(&lock);
-}
-
-void frees_context_lives(CUcontext ctx)
-{
-	pthread_mutex_lock(&lock);
-	set_ending(ctx, false);
-	pthread_mutex_unlock(&lock);
-}
-
-/* The context's work has ended with it, and the events are gone. */
+/* Its work has ended with it, and its events and its memory are gone. No thread asks about them. */
 static void context_ended(CUcontext ctx)
 {
-	struct retired *r;
+	struct waiting_free *f;
 
-	pthread_mutex_lock(&lock);
-	end_questions(ctx);
-	set_ending(ctx, false);
-	DL_FOREACH(list, r)
-		if (r->ctx == ctx) {
-			r->ctx = NULL;
-			r->event = NULL;
+	pthread_mutex_lock(&pools_lock);
+	DL_FOREACH(list, f) {
+		if (f->ctx == ctx) {
+			f->ctx = NULL;
+			f->event = NULL;
 		}
-	pthread_mutex_unlock(&lock);
+		if (f->info.ctx == ctx)
+			f->info.ctx = NULL;
+	}
+	pthread_mutex_unlock(&pools_lock);
 }
 CONTEXT_GONE(context_ended);
 
 static void forget_in_child(void)
 {
-	pthread_cond_init(&answered, NULL);
 	list = NULL;
 	count = 0;
 }

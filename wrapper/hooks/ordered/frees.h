@@ -6,16 +6,20 @@
  *
  * As cuMemFree() does, frees_now() waits for all work of the memory's context, beside stream
  * captures too (fence.h). As cuMemFreeAsync() does, frees_ordered() never waits: it records an
- * event in the stream. The allocation is retired (vmem.h), so for the program it is freed, and
- * frees_collect() frees the memory once the event has passed.
+ * event in the stream. vmem keeps the memory (vmem_keep()), so for the program it is freed, and
+ * frees_collect() frees it once the event has passed.
  *
- * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, the
- * allocation is retired as well. The next free in that context waits instead, or an allocation that
- * finds no memory.
+ * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, vmem keeps
+ * the memory as well. The next free in that context waits instead, or an allocation that finds no
+ * memory.
  *
- * Locking: one mutex guards the list of retired allocations, and is not held across driver calls.
- * The events belong to contexts, and the driver must not be asked about an event while its context
- * ends: frees_context_ending() waits until no thread asks.
+ * Here each free has an event, while the frees of pools share those of their stream (pool_streams.h). Such
+ * a free is rare, so the event may cost time; and cuMemAlloc() waits for no free, so the memory has to be
+ * there as soon as the work before the free has ended, whatever the stream does after it.
+ *
+ * Locking: pools_lock guards the list, and is not held across driver calls. The driver must not be
+ * asked about an event while its context ends: who asks uses the legacy stream of the context, and
+ * streams_context_ending() waits for that.
  */
 #include <cuda.h>
 #include <stdbool.h>
@@ -43,12 +47,5 @@ void frees_collect(enum frees_effort effort);
 
 /* The bytes of @dev that FREES_PASSED would wait for: for the program they are free. */
 size_t frees_put_off(CUdevice dev);
-
-/*
- * @ctx (NULL: none) may end in the next call. Its events are left alone from now on, until the
- * second function says that it lives on, or until it has ended (context_gone.h).
- */
-void frees_context_ending(CUcontext ctx);
-void frees_context_lives(CUcontext ctx);
 
 #endif

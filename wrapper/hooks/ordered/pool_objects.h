@@ -90,7 +90,8 @@ void pool_shrink(struct pool *p, size_t keep);
 /*
  * With pools_lock held. Between the first two functions a thread gives back memory without the lock,
  * or asks whether it may. pool_givers_wait() waits for the threads that have begun by then, and
- * releases the lock meanwhile; none of them waits for work on the GPU. False: there are none.
+ * releases the lock meanwhile. Only one that asks about memory of frees.c without an event may wait for
+ * work on the GPU. False: there are none.
  */
 struct pool_giver {
 	uint64_t number;
