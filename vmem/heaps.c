@@ -41,6 +41,7 @@ static CUresult heap_grow(struct heap *heap)
 {
 	size_t size = slab_size(heap);
 	struct region *r;
+	struct slab *slab;
 	CUresult rc;
 
 	rc = region_get(heap->ctx, heap->dev, size, &r);
@@ -50,11 +51,12 @@ static CUresult heap_grow(struct heap *heap)
 	}
 	if (rc != CUDA_SUCCESS)
 		return rc;
-	r->slab = suballoc_add(&heap->sa, r->start, size);
-	if (!r->slab) {
+	slab = suballoc_add(&heap->sa, r->start, size);
+	if (!slab) {
 		region_put(r);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	REGION_WRITE(r, slab, slab);
 	r->heap = heap;
 	heap->size += size;
 	vm.devices[heap->dev].slabs += size;
@@ -64,7 +66,7 @@ static CUresult heap_grow(struct heap *heap)
 CUresult heap_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
 	struct heap *heap = heap_get(ctx, dev);
-	unsigned long long id = ++vm.last_id;
+	unsigned long long id = vmem_new_id();
 	uint64_t addr;
 	bool got;
 

@@ -22,17 +22,17 @@
 #include <pthread.h>
 
 /*
- * The members that vmem_lookup() reads are atomic. A region that is not in use has no slab, and its
- * `asked` is 0, so that a lookup through a stale table entry finds nothing in it.
+ * vmem_lookup() reads the members up to `slab` without a lock, so they are written by REGION_WRITE(). A
+ * region that is not in use has no slab, and its `asked` is 0, so that a lookup through a stale table entry
+ * finds nothing in it.
  */
 struct region {
-	_Atomic CUdeviceptr start;
-	_Atomic size_t
-		asked; /* bytes of a large region's allocation; 0 without one, and in a slab */
-	_Atomic unsigned long long id;
-	_Atomic CUcontext ctx;
-	_Atomic CUdevice dev;
-	struct slab *_Atomic slab; /* NULL in a large region */
+	CUdeviceptr start;
+	size_t asked; /* bytes of a large region's allocation; 0 without one, and in a slab */
+	unsigned long long id;
+	CUcontext ctx;
+	CUdevice dev;
+	struct slab *slab; /* NULL in a large region */
 	/* Nobody reads these while it is not in use (common/reused.h), up to @next: */
 	size_t size;
 	struct heap *heap; /* of a slab */
@@ -82,12 +82,21 @@ struct vmem_state {
 	const struct cuda_driver *drv;
 	struct freed *freed; /* NULL before vmem_watch() */
 	size_t gap;          /* addresses left free behind each region */
-	_Atomic unsigned long long last_id;
+	unsigned long long last_id;
 	/* So often has memory become free. Each launch reads it, and the locks of devices lie apart. */
-	_Alignas(64) _Atomic unsigned long long given_back;
+	_Alignas(64) unsigned long long given_back;
 	_Alignas(64) struct device devices[GPU_MAX];
 };
 extern struct vmem_state vm;
+
+/* The id of an allocation. */
+static inline unsigned long long vmem_new_id(void)
+{
+	return __atomic_add_fetch(&vm.last_id, 1, __ATOMIC_RELAXED);
+}
+
+#define REGION_READ(r, member)         __atomic_load_n(&(r)->member, __ATOMIC_ACQUIRE)
+#define REGION_WRITE(r, member, value) __atomic_store_n(&(r)->member, value, __ATOMIC_RELEASE)
 
 void region_set_idle(struct region *r, bool idle);
 

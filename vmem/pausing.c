@@ -94,13 +94,13 @@ bool vmem_has_left(void)
 bool vmem_granule_live(CUdeviceptr granule)
 {
 	const struct region *r = space_find(&vm.space, granule);
-	const struct slab *slab = r ? r->slab : NULL;
+	const struct slab *slab = r ? REGION_READ(r, slab) : NULL;
 
 	if (!space_contains(&vm.space, granule))
 		return true;
 	if (!slab)
-		return r && r->asked;
-	return slab_overlaps(slab, granule - r->start, VMEM_GRANULE);
+		return r && REGION_READ(r, asked);
+	return slab_overlaps(slab, granule - REGION_READ(r, start), VMEM_GRANULE);
 }
 
 /* The slabs that are one region from @start on. */

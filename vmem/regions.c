@@ -261,7 +261,7 @@ void region_drop_slab(struct region *r)
 
 	if (!slab)
 		return;
-	r->slab = NULL;
+	REGION_WRITE(r, slab, NULL);
 	r->heap->size -= r->size;
 	vm.devices[r->dev].slabs -= r->size;
 	suballoc_remove(&r->heap->sa, slab);
@@ -303,12 +303,12 @@ static CUresult region_take(CUcontext ctx, CUdevice dev, size_t size, struct reg
 	if (rc == CUDA_SUCCESS) {
 		LL_DELETE(vm.regions, r);
 		reused_begins(&r->size, &r->next);
-		r->start = start;
+		REGION_WRITE(r, start, start);
 		r->size = size;
 		r->run = start;
 		r->run_size = size;
-		r->ctx = ctx;
-		r->dev = dev;
+		REGION_WRITE(r, ctx, ctx);
+		REGION_WRITE(r, dev, dev);
 		*region = r;
 	}
 	pthread_mutex_unlock(&vm.lock);
@@ -437,10 +437,10 @@ struct device *device_lock_at(CUdeviceptr ptr)
 
 	if (!r)
 		return NULL;
-	d = &vm.devices[r->dev];
+	d = &vm.devices[REGION_READ(r, dev)];
 	pthread_mutex_lock(&d->lock);
 	/* If the memory was freed meanwhile, the region may be another device's now. */
-	if (region_at(ptr) == r && d == &vm.devices[r->dev])
+	if (region_at(ptr) == r && d == &vm.devices[REGION_READ(r, dev)])
 		return d;
 	pthread_mutex_unlock(&d->lock);
 	return NULL;

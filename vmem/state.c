@@ -19,10 +19,10 @@ FORKS_CHILD(init_device_locks);
 
 unsigned long long vmem_given_back(void)
 {
-	return vm.given_back;
+	return __atomic_load_n(&vm.given_back, __ATOMIC_SEQ_CST);
 }
 
 void vmem_note_given_back(void)
 {
-	vm.given_back++;
+	__atomic_add_fetch(&vm.given_back, 1, __ATOMIC_SEQ_CST);
 }

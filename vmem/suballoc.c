@@ -4,7 +4,6 @@
 #include "common/system/forks.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,19 +21,19 @@ struct block {
 	uint32_t units;
 	uint32_t before; /* units of the block before this one; 0 in the first of the slab */
 	uint32_t index;  /* of a free block: its first unit, by which it finds its slab */
-	_Atomic uint32_t size;
-	_Atomic uint64_t id;
+	uint32_t size;
+	uint64_t id;
 	struct block *prev, *next; /* of a free block: its neighbours in the bin */
 };
 
 /* The heads lie behind the blocks. Only the records that are written take memory. */
 struct slab {
 	uint64_t start;
-	_Atomic uint32_t units; /* 0 in a removed slab */
-	uint32_t live;          /* allocations */
-	uint32_t kept;          /* blocks, whose size is 0: no lookup finds them */
-	size_t bytes;           /* of the live allocations, as asked for */
-	struct slab *next;      /* of a removed slab */
+	uint32_t units;    /* 0 in a removed slab */
+	uint32_t live;     /* allocations */
+	uint32_t kept;     /* blocks, whose size is 0: no lookup finds them */
+	size_t bytes;      /* of the live allocations, as asked for */
+	struct slab *next; /* of a removed slab */
 	struct block blocks[];
 };
 
@@ -62,26 +61,26 @@ static unsigned int bin_of(uint32_t units)
 	       ((units >> (log - BIN_SPLIT_LOG)) & (BIN_SPLIT - 1));
 }
 
-static _Atomic uint64_t *heads_of(const struct slab *slab, uint32_t units)
+static uint64_t *heads_of(const struct slab *slab, uint32_t units)
 {
-	return (_Atomic uint64_t *)(slab->blocks + units);
+	return (uint64_t *)(slab->blocks + units);
 }
 
 static bool is_head(const struct slab *slab, uint32_t unit)
 {
-	const _Atomic uint64_t *heads = heads_of(slab, slab->units);
-	uint64_t word = atomic_load_explicit(&heads[unit / 64], memory_order_relaxed);
+	const uint64_t *heads = heads_of(slab, slab->units);
+	uint64_t word = __atomic_load_n(&heads[unit / 64], __ATOMIC_RELAXED);
 
 	return word >> (unit % 64) & 1;
 }
 
 static void flip_head(struct slab *slab, uint32_t unit)
 {
-	_Atomic uint64_t *word = &heads_of(slab, slab->units)[unit / 64];
-	uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
+	uint64_t *word = &heads_of(slab, slab->units)[unit / 64];
+	uint64_t bits = __atomic_load_n(word, __ATOMIC_RELAXED);
 
 	/* Release: a lookup that sees the bit sees the size and the id. Writers are serialised. */
-	atomic_store_explicit(word, bits ^ 1UL << (unit % 64), memory_order_release);
+	__atomic_store_n(word, bits ^ 1UL << (unit % 64), __ATOMIC_RELEASE);
 }
 
 static void bin_insert(struct suballoc *sa, struct slab *slab, uint32_t unit)
@@ -216,7 +215,7 @@ struct slab *suballoc_add(struct suballoc *sa, uint64_t start, size_t size)
 	if (!slab)
 		return NULL;
 	slab->start = start;
-	slab->units = (uint32_t)(size / SUBALLOC_UNIT);
+	__atomic_store_n(&slab->units, (uint32_t)(size / SUBALLOC_UNIT), __ATOMIC_RELEASE);
 	set_units(slab, 0, slab->units);
 	bin_insert(sa, slab, 0);
 	return slab;
@@ -233,8 +232,8 @@ void suballoc_remove(struct suballoc *sa, struct slab *slab)
 /* Release: a lookup that sees the size sees the id. */
 static void set_allocation(struct block *b, size_t size, uint64_t id)
 {
-	atomic_store_explicit(&b->id, id, memory_order_relaxed);
-	atomic_store_explicit(&b->size, (uint32_t)size, memory_order_release);
+	__atomic_store_n(&b->id, id, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->size, (uint32_t)size, __ATOMIC_RELEASE);
 }
 
 static struct slab *alloc(struct suballoc *sa, size_t size, uint64_t id, uint64_t *addr,
@@ -289,7 +288,7 @@ static struct block *block_at(const struct slab *slab, uint64_t addr)
 
 static size_t size_of(const struct block *b)
 {
-	return atomic_load_explicit(&b->size, memory_order_acquire);
+	return __atomic_load_n(&b->size, __ATOMIC_ACQUIRE);
 }
 
 size_t suballoc_free(struct suballoc *sa, struct slab *slab, uint64_t addr)
@@ -374,7 +373,7 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	uint64_t unit = offset / SUBALLOC_UNIT;
 	uint64_t i = unit / 64;
 	uint64_t word, start;
-	const _Atomic uint64_t *heads;
+	const uint64_t *heads;
 	const struct block *b;
 	uint32_t units;
 	size_t size;
@@ -383,16 +382,16 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 	 * The caller may hold a pointer that is freed meanwhile, and the slab may be removed: trust
 	 * only the bounds. They are 0 or those of all slabs that have these records.
 	 */
-	units = atomic_load_explicit(&slab->units, memory_order_relaxed);
+	units = __atomic_load_n(&slab->units, __ATOMIC_RELAXED);
 	if (unit >= units)
 		return false;
 	heads = heads_of(slab, units);
-	word = atomic_load_explicit(&heads[i], memory_order_acquire);
+	word = __atomic_load_n(&heads[i], __ATOMIC_ACQUIRE);
 	word &= ~0UL >> (63 - unit % 64);
 	while (!word) {
 		if (!i--)
 			return false;
-		word = atomic_load_explicit(&heads[i], memory_order_acquire);
+		word = __atomic_load_n(&heads[i], __ATOMIC_ACQUIRE);
 	}
 	unit = i * 64 + 63 - (unsigned int)__builtin_clzl(word);
 	start = unit * SUBALLOC_UNIT;
@@ -402,19 +401,19 @@ bool slab_lookup(const struct slab *slab, uint64_t offset, struct suballoc_info 
 		return false;
 	info->offset = start;
 	info->size = size;
-	info->id = atomic_load_explicit(&b->id, memory_order_relaxed);
+	info->id = __atomic_load_n(&b->id, __ATOMIC_RELAXED);
 	return true;
 }
 
 bool slab_overlaps(const struct slab *slab, uint64_t offset, size_t size)
 {
-	const _Atomic uint64_t *heads = heads_of(slab, slab->units);
+	const uint64_t *heads = heads_of(slab, __atomic_load_n(&slab->units, __ATOMIC_RELAXED));
 	struct suballoc_info info;
 	uint64_t first = offset / SUBALLOC_UNIT / 64, last = (offset + size) / SUBALLOC_UNIT / 64;
 
 	/* An allocation that starts inside, or one that starts before and reaches inside. */
 	for (uint64_t i = first; i < last; i++)
-		for (uint64_t word = atomic_load_explicit(&heads[i], memory_order_acquire); word;
+		for (uint64_t word = __atomic_load_n(&heads[i], __ATOMIC_ACQUIRE); word;
 		     word &= word - 1)
 			if (size_of(&slab->blocks[i * 64 + (unsigned int)__builtin_ctzl(word)]))
 				return true;

@@ -17,8 +17,8 @@ static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdevicept
 	rc = region_get(ctx, dev, rounded, &r);
 	if (rc != CUDA_SUCCESS)
 		return rc;
-	r->id = ++vm.last_id;
-	r->asked = size;
+	REGION_WRITE(r, id, vmem_new_id());
+	REGION_WRITE(r, asked, size);
 	*ptr = r->start;
 	return CUDA_SUCCESS;
 }
@@ -58,7 +58,7 @@ static CUresult free_large(struct region *r, CUdeviceptr ptr)
 		if (rc != CUDA_SUCCESS)
 			return rc;
 	}
-	r->asked = 0;
+	REGION_WRITE(r, asked, 0);
 	device_forget(r->dev, 1, asked);
 	region_put(r);
 	return CUDA_SUCCESS;
@@ -107,21 +107,22 @@ bool vmem_lookup(CUdeviceptr ptr, struct vmem_info *info)
 
 	if (!r)
 		return false;
-	start = r->start;
-	slab = r->slab;
+	start = REGION_READ(r, start);
+	slab = REGION_READ(r, slab);
 	if (slab) {
 		if (!slab_lookup(slab, ptr - start, &sub))
 			return false;
 	} else {
-		sub = (struct suballoc_info){.size = r->asked, .id = r->id};
+		sub = (struct suballoc_info){.size = REGION_READ(r, asked)};
+		sub.id = REGION_READ(r, id);
 		if (ptr - start >= sub.size)
 			return false;
 	}
 	*info = (struct vmem_info){
 		.start = start + sub.offset,
 		.size = sub.size,
-		.ctx = r->ctx,
-		.dev = r->dev,
+		.ctx = REGION_READ(r, ctx),
+		.dev = REGION_READ(r, dev),
 		.id = sub.id,
 	};
 	return true;
@@ -135,7 +136,7 @@ static void keep_at(CUdeviceptr ptr, size_t size)
 	if (r->slab)
 		suballoc_keep(r->slab, ptr);
 	else
-		r->asked = 0;
+		REGION_WRITE(r, asked, 0);
 	device_forget(r->dev, 1, size);
 }
 
@@ -181,13 +182,13 @@ static CUresult reuse_at(CUdeviceptr ptr, size_t size)
 	struct device *d = &vm.devices[r->dev];
 
 	if (r->slab) {
-		if (!suballoc_reuse(&r->heap->sa, r->slab, ptr, size, ++vm.last_id))
+		if (!suballoc_reuse(&r->heap->sa, r->slab, ptr, size, vmem_new_id()))
 			return CUDA_ERROR_INVALID_VALUE;
 	} else {
 		if (r->idle || r->asked || r->start != ptr)
 			return CUDA_ERROR_INVALID_VALUE;
-		r->id = ++vm.last_id;
-		r->asked = size;
+		REGION_WRITE(r, id, vmem_new_id());
+		REGION_WRITE(r, asked, size);
 	}
 	d->stats.carried += size;
 	d->stats.nalloc++;
@@ -270,7 +271,7 @@ static void release_on(CUdevice dev, CUcontext ctx)
 			region_drop_slab(r);
 		} else if (r->asked) {
 			device_forget(dev, 1, r->asked);
-			r->asked = 0;
+			REGION_WRITE(r, asked, 0);
 		}
 		region_set_idle(r, true);
 		region_context_gone(r);

@@ -22,7 +22,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #define NCHUNKS 8
@@ -367,7 +366,7 @@ static void (*const steps[])(unsigned long) = {
 	segments_step, sleeper_step,  scratch_step, twice_step,   parts_step, hidden_step,
 	bare_step,     readable_step, handles_step, exports_step, other_step};
 
-static atomic_bool ended;
+static bool ended;
 
 static void *thread_main(void *arg)
 {
@@ -378,7 +377,7 @@ static void *thread_main(void *arg)
 
 	(void)arg;
 	CALL(cuCtxSetCurrent(kernels.ctx));
-	while (!ended) {
+	while (!__atomic_load_n(&ended, __ATOMIC_RELAXED)) {
 		value++;
 		CALL(cuMemCreate(&handle, bytes, &prop, 0));
 		CALL(cuMemMap(at, bytes, 0, handle, 0));
@@ -429,7 +428,7 @@ int main(int argc, char **argv)
 				step_die("objects: no thread");
 		step_done(k);
 	}
-	ended = true;
+	__atomic_store_n(&ended, true, __ATOMIC_RELAXED);
 	for (unsigned long t = 0; t < nthreads; t++)
 		pthread_join(threads[t], NULL);
 	free(threads);

@@ -10,7 +10,6 @@
 #include "tests/sim/sim.h"
 
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +70,9 @@ void mark_put(struct sim_mark *mark)
 
 bool mark_is_done(const struct sim_mark *mark)
 {
-	return mark->shared ? mark->shared->records->done >= mark->number : mark->done;
+	return mark->shared ? __atomic_load_n(&mark->shared->records->done, __ATOMIC_SEQ_CST) >=
+				      mark->number
+			    : mark->done;
 }
 
 void mark_complete(struct sim_mark *mark)
@@ -83,9 +84,10 @@ void mark_complete(struct sim_mark *mark)
 	if (!mark->shared)
 		return;
 	/* Another process may complete a later one just now. */
-	done = mark->shared->records->done;
+	done = __atomic_load_n(&mark->shared->records->done, __ATOMIC_SEQ_CST);
 	while (done < mark->number &&
-	       !atomic_compare_exchange_weak(&mark->shared->records->done, &done, mark->number))
+	       !__atomic_compare_exchange_n(&mark->shared->records->done, &done, mark->number, true,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
 }
 
@@ -104,7 +106,7 @@ static struct sim_mark *mark_new(const struct sim_event *e)
 	mark->shared = e->shared;
 	if (e->shared) {
 		e->shared->refs++;
-		mark->number = e->shared->records->made;
+		mark->number = __atomic_load_n(&e->shared->records->made, __ATOMIC_SEQ_CST);
 	}
 	return mark;
 }
@@ -242,7 +244,7 @@ static CUresult event_record(bool ptds, CUevent handle, CUstream stream)
 	}
 	e->capture = NULL;
 	if (e->shared) {
-		mark->number = ++e->shared->records->made;
+		mark->number = __atomic_add_fetch(&e->shared->records->made, 1, __ATOMIC_SEQ_CST);
 		mark_put(mark);
 		return CUDA_SUCCESS;
 	}

@@ -102,7 +102,7 @@ struct sim_ctx {
 /* What the processes that have an interprocess event share: how often it was recorded, and the latest
  * of these records that is complete. */
 struct sim_records {
-	_Atomic uint64_t made, done;
+	uint64_t made, done;
 };
 
 /* An interprocess event, as this process has it mapped. */

@@ -45,7 +45,7 @@ static void set_owner(struct space *space, CUdeviceptr start, size_t size, void 
 	size_t first = (start - VMEM_BASE) / VMEM_GRANULE;
 
 	for (size_t i = first; i < first + size / VMEM_GRANULE; i++)
-		atomic_store_explicit(&space->owners[i], owner, memory_order_release);
+		__atomic_store_n(&space->owners[i], owner, __ATOMIC_RELEASE);
 }
 
 /* The number of free runs that start below @ptr. */
@@ -119,7 +119,7 @@ static void runs_insert(struct space *space, CUdeviceptr start, size_t size)
 /* Reserve one more segment, large enough for @size. */
 static CUresult reserve(struct space *space, const struct cuda_driver *drv, size_t size)
 {
-	size_t reserved = atomic_load(&space->reserved);
+	size_t reserved = __atomic_load_n(&space->reserved, __ATOMIC_SEQ_CST);
 	CUdeviceptr hint = VMEM_BASE + reserved;
 	CUdeviceptr start = 0;
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -160,7 +160,7 @@ static CUresult reserve(struct space *space, const struct cuda_driver *drv, size
 	space->segments[space->nsegments++] = start;
 	runs_insert(space, start, segment);
 	/* Publish last: from here on a lookup may read the table there. */
-	atomic_store(&space->reserved, reserved + segment);
+	__atomic_store_n(&space->reserved, reserved + segment, __ATOMIC_RELEASE);
 	return CUDA_SUCCESS;
 }
 
@@ -324,7 +324,7 @@ void space_free(struct space *space, CUdeviceptr start, size_t size)
 
 void *space_next(const struct space *space, CUdeviceptr from)
 {
-	CUdeviceptr end = VMEM_BASE + atomic_load(&space->reserved);
+	CUdeviceptr end = VMEM_BASE + __atomic_load_n(&space->reserved, __ATOMIC_SEQ_CST);
 	size_t i = runs_below(space, from + 1);
 
 	/* Start behind the free run that contains @from, if any, and skip the runs that follow. */

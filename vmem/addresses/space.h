@@ -27,8 +27,6 @@
  */
 #include "vmem/vmem.h"
 
-#include <stdatomic.h>
-
 #define SPACE_SEGMENT     (1UL << 40)
 #define SPACE_SEGMENT_MIN (64UL << 30)
 #define SPACE_MAX_SEGMENT 16
@@ -40,8 +38,8 @@ struct space_run {
 };
 
 struct space {
-	void *_Atomic *owners;   /* by granule, NULL if free */
-	_Atomic size_t reserved; /* bytes of address space from VMEM_BASE up */
+	void **owners;   /* by granule, NULL if free */
+	size_t reserved; /* bytes of address space from VMEM_BASE up */
 	CUdeviceptr segments[SPACE_MAX_SEGMENT];
 	/* If space is scattered: which segments are for allocations of more than 752 MiB */
 	bool for_large[SPACE_MAX_SEGMENT];
@@ -75,7 +73,7 @@ void *space_next(const struct space *space, CUdeviceptr from);
 
 static inline bool space_contains(const struct space *space, CUdeviceptr ptr)
 {
-	return ptr - VMEM_BASE < atomic_load_explicit(&space->reserved, memory_order_acquire);
+	return ptr - VMEM_BASE < __atomic_load_n(&space->reserved, __ATOMIC_ACQUIRE);
 }
 
 /* The owner of the granule that @ptr lies in, or NULL. */
@@ -83,8 +81,7 @@ static inline void *space_find(const struct space *space, CUdeviceptr ptr)
 {
 	if (!space_contains(space, ptr))
 		return NULL;
-	return atomic_load_explicit(&space->owners[(ptr - VMEM_BASE) / VMEM_GRANULE],
-				    memory_order_acquire);
+	return __atomic_load_n(&space->owners[(ptr - VMEM_BASE) / VMEM_GRANULE], __ATOMIC_ACQUIRE);
 }
 
 #endif

@@ -21,9 +21,9 @@ static CUdeviceptr *last;
 /* Let granule @i be at @real; 0: nowhere. The record of addresses given to kernels stays. */
 static void set_granule(size_t i, CUdeviceptr real, CUdeviceptr gap)
 {
-	atomic_fetch_and_explicit(&translation.real[i], TRANSLATE_GIVEN, memory_order_relaxed);
+	__atomic_fetch_and(&translation.real[i], TRANSLATE_GIVEN, __ATOMIC_RELAXED);
 	if (real)
-		atomic_fetch_or_explicit(&translation.real[i], real | gap, memory_order_relaxed);
+		__atomic_fetch_or(&translation.real[i], real | gap, __ATOMIC_RELAXED);
 }
 
 /* Let [@start, @start + @size) and the gaps around it be at @real; 0: nowhere. */
@@ -88,7 +88,7 @@ static CUresult map(CUdeviceptr ptr, size_t size, size_t offset,
 	}
 	set_real(ptr, size, handle);
 	if (*before && *before != handle)
-		atomic_fetch_add(&translation.moves, 1);
+		__atomic_add_fetch(&translation.moves, 1, __ATOMIC_SEQ_CST);
 	*before = handle;
 	pr_debug("%zu bytes at 0x%llx are at 0x%llx", size, ptr, handle);
 	return CUDA_SUCCESS;
@@ -105,8 +105,7 @@ void translate_forget_given(CUdeviceptr ptr, size_t size)
 	const size_t gaps[] = {translate_granule(ptr) - 1, translate_granule(ptr + size)};
 
 	for (int i = 0; i < 2; i++)
-		atomic_fetch_and_explicit(&translation.real[gaps[i]], ~TRANSLATE_GIVEN,
-					  memory_order_relaxed);
+		__atomic_fetch_and(&translation.real[gaps[i]], ~TRANSLATE_GIVEN, __ATOMIC_RELAXED);
 }
 
 static CUdeviceptr given_bit(CUdeviceptr ptr)
@@ -117,8 +116,8 @@ static CUdeviceptr given_bit(CUdeviceptr ptr)
 void translate_note(CUdeviceptr ptr, CUdeviceptr entry)
 {
 	if (!(entry & given_bit(ptr)))
-		atomic_fetch_or_explicit(&translation.real[translate_granule(ptr)], given_bit(ptr),
-					 memory_order_relaxed);
+		__atomic_fetch_or(&translation.real[translate_granule(ptr)], given_bit(ptr),
+				  __ATOMIC_RELAXED);
 }
 
 enum how { INSIDE, GIVEN, NEVER_GIVEN };

@@ -39,8 +39,8 @@ enum { TRANSLATE_GAP = 1, TRANSLATE_FIRST_GIVEN = 2, TRANSLATE_OTHER_GIVEN = 4 }
 
 struct translation {
 	/* By granule; 0 apart from the flags: nothing is there. NULL: addresses are real. */
-	CUdeviceptr _Atomic *real;
-	_Atomic unsigned int moves; /* mappings that came back at another address */
+	CUdeviceptr *real;
+	unsigned int moves; /* mappings that came back at another address */
 };
 
 extern struct translation translation;
@@ -83,8 +83,7 @@ static inline bool translate_is_on(void)
 
 static inline CUdeviceptr translate_entry(CUdeviceptr ptr)
 {
-	return atomic_load_explicit(&translation.real[translate_granule(ptr)],
-				    memory_order_relaxed);
+	return __atomic_load_n(&translation.real[translate_granule(ptr)], __ATOMIC_RELAXED);
 }
 
 /* The real address for @ptr; @ptr itself if it is not vmem's, or no mapping is there or near. */

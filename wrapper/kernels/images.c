@@ -9,7 +9,6 @@
 #include "wrapper/real.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -30,10 +29,10 @@ struct image {
 
 /* Members that images_layout() reads without the lock are atomic. */
 struct handle {
-	const void *_Atomic key; /* NULL: not in use */
-	struct handle *_Atomic chain;
-	const struct kp_kernel *_Atomic layout; /* of a kernel that was launched */
-	struct handle *next;                    /* of its image, or not in use */
+	const void *key; /* NULL: not in use */
+	struct handle *chain;
+	const struct kp_kernel *layout; /* of a kernel that was launched */
+	struct handle *next;            /* of its image, or not in use */
 	/* Nobody reads these while it is not in use (common/reused.h): */
 	struct image *image;
 	CUcontext ctx;         /* that it ends with; NULL for a library and its kernels */
@@ -44,7 +43,7 @@ struct handle {
 
 static struct {
 	pthread_mutex_t lock;
-	struct handle *_Atomic buckets[NBUCKETS];
+	struct handle *buckets[NBUCKETS];
 	struct handle *spare;
 	struct image *images;
 } im = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -53,17 +52,17 @@ FORKS_LOCK_IN(im, lock);
 /* The layout of an unknown kernel. */
 static const struct kp_kernel unknown = {.name = ""};
 
-static struct handle *_Atomic *bucket_of(const void *key)
+static struct handle **bucket_of(const void *key)
 {
 	return &im.buckets[(uintptr_t)key * 0x9e3779b97f4a7c15UL >> 32 & (NBUCKETS - 1)];
 }
 
 static inline struct handle *find(const void *key)
 {
-	struct handle *h = atomic_load_explicit(bucket_of(key), memory_order_acquire);
+	struct handle *h = __atomic_load_n(bucket_of(key), __ATOMIC_ACQUIRE);
 
-	while (h && atomic_load_explicit(&h->key, memory_order_acquire) != key)
-		h = atomic_load_explicit(&h->chain, memory_order_acquire);
+	while (h && __atomic_load_n(&h->key, __ATOMIC_ACQUIRE) != key)
+		h = __atomic_load_n(&h->chain, __ATOMIC_ACQUIRE);
 	return h;
 }
 
@@ -88,13 +87,13 @@ static struct handle *handle_get(void)
 /* Take @h out of the table; its image's list is the caller's. */
 static void handle_drop(struct handle *h)
 {
-	struct handle *_Atomic *link = bucket_of(h->key);
+	struct handle **link = bucket_of(h->key);
 
 	while (*link != h)
 		link = &(*link)->chain;
-	atomic_store_explicit(link, h->chain, memory_order_release);
-	h->key = NULL;
-	h->layout = NULL;
+	__atomic_store_n(link, h->chain, __ATOMIC_RELEASE);
+	__atomic_store_n(&h->key, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&h->layout, NULL, __ATOMIC_RELEASE);
 	free(h->name);
 	free(h->own);
 	reused_rests(&h->image, h + 1);
@@ -140,7 +139,7 @@ static void forget(const void *key)
 static struct handle *handle_add(enum images_kind kind, const void *key, struct image *image,
 				 CUcontext ctx, const char *name)
 {
-	struct handle *_Atomic *bucket = bucket_of(key);
+	struct handle **bucket = bucket_of(key);
 	char *copy = name ? strdup(name) : NULL;
 	struct handle *h = name && !copy ? NULL : handle_get();
 
@@ -153,9 +152,9 @@ static struct handle *handle_add(enum images_kind kind, const void *key, struct 
 	h->ctx = ctx;
 	h->name = copy;
 	LL_PREPEND(image->handles, h);
-	h->key = key;
-	h->chain = *bucket;
-	atomic_store_explicit(bucket, h, memory_order_release);
+	__atomic_store_n(&h->key, key, __ATOMIC_RELEASE);
+	__atomic_store_n(&h->chain, *bucket, __ATOMIC_RELEASE);
+	__atomic_store_n(bucket, h, __ATOMIC_RELEASE);
 	return h;
 }
 
@@ -222,7 +221,7 @@ void images_load_file(enum images_kind kind, const void *handle, const char *pat
  */
 static void ask_again(struct handle *h)
 {
-	h->layout = NULL;
+	__atomic_store_n(&h->layout, NULL, __ATOMIC_RELEASE);
 }
 
 void images_unload(const void *handle)
@@ -450,7 +449,7 @@ static const struct kp_kernel *layout_by_facts(CUfunction function,
 	layout = h->own ? h->own : make_layout(h, facts);
 	if (!layout)
 		layout = &unknown;
-	atomic_store_explicit(&h->layout, layout, memory_order_release);
+	__atomic_store_n(&h->layout, layout, __ATOMIC_RELEASE);
 	return layout;
 }
 
@@ -483,7 +482,7 @@ const struct kp_kernel *images_layout(CUfunction function)
 	const struct kp_kernel *layout = NULL;
 
 	if (h)
-		layout = atomic_load_explicit(&h->layout, memory_order_acquire);
+		layout = __atomic_load_n(&h->layout, __ATOMIC_ACQUIRE);
 	return layout ? layout : find_layout(function);
 }
 

@@ -355,7 +355,7 @@ static int leaving(char *text, size_t size)
 		count += reason != NULL;
 		why = why ? why : reason;
 	}
-	moves_before = translation.moves;
+	moves_before = __atomic_load_n(&translation.moves, __ATOMIC_SEQ_CST);
 	if (why)
 		for (k = table; k; k = k->hh.next)
 			free_nodes(k);
@@ -381,7 +381,7 @@ static CUresult write_anew(const struct known *k)
 
 static void back(char *note, size_t size)
 {
-	bool moved = translation.moves != moves_before;
+	bool moved = __atomic_load_n(&translation.moves, __ATOMIC_SEQ_CST) != moves_before;
 	CUresult result, error = CUDA_SUCCESS;
 	size_t count = 0;
 	struct known *k;

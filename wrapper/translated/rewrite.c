@@ -26,8 +26,7 @@ __attribute__((noinline)) static void rewrite_param(char *value, size_t size)
 		word = translate_given(word);
 		memcpy(value + at, &word, WORD);
 	}
-	if (size >= sizeof(CUtensorMap) &&
-	    atomic_load_explicit(&translation.moves, memory_order_relaxed))
+	if (size >= sizeof(CUtensorMap) && __atomic_load_n(&translation.moves, __ATOMIC_RELAXED))
 		for (size_t at = 0; at + sizeof(CUtensorMap) <= size; at += MAP_ALIGN)
 			tensor_maps_rewrite(value + at);
 }

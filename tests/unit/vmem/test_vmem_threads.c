@@ -4,13 +4,12 @@
 #include "tests/unit/vmem/allocating.h"
 #include "vmem/legacy.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
 #define THREADS 8
 
-static CUdeviceptr _Atomic shared[THREADS];
-static atomic_bool done;
+static CUdeviceptr shared[THREADS];
+static bool done;
 
 /* Allocate and free in one of two contexts on one of two devices; look all of it up. */
 static void *churn(void *arg)
@@ -37,7 +36,7 @@ static void *churn(void *arg)
 		}
 		sizes[k] = seed >> 32 & 1023 ? 1 + (seed >> 34) % (64 * KB) : 3 * MB;
 		FAKE_MUST(vmem_alloc(ctx, t % 2, sizes[k], &ptrs[k]) == CUDA_SUCCESS);
-		atomic_store(&shared[t], ptrs[k]);
+		__atomic_store_n(&shared[t], ptrs[k], __ATOMIC_SEQ_CST);
 	}
 	for (int k = 0; k < 16; k++)
 		if (ptrs[k])
@@ -51,10 +50,10 @@ static void *watch(void *arg)
 	static const unsigned char unknown[OBJECT_KEY];
 
 	(void)arg;
-	while (!atomic_load(&done)) {
+	while (!__atomic_load_n(&done, __ATOMIC_SEQ_CST)) {
 		FAKE_MUST(!legacy_has(unknown));
 		for (int t = 0; t < THREADS; t++) {
-			CUdeviceptr ptr = atomic_load(&shared[t]);
+			CUdeviceptr ptr = __atomic_load_n(&shared[t], __ATOMIC_SEQ_CST);
 			struct vmem_info info;
 
 			if (ptr && vmem_lookup(ptr, &info))
@@ -74,7 +73,7 @@ START_TEST(threads)
 		ck_assert_int_eq(pthread_create(&watchers[i], NULL, watch, NULL), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(churners[i], NULL);
-	atomic_store(&done, true);
+	__atomic_store_n(&done, true, __ATOMIC_SEQ_CST);
 	for (int i = 0; i < 2; i++)
 		pthread_join(watchers[i], NULL);
 	vmem_trim();
@@ -121,16 +120,16 @@ static void *fail_slowly(void *arg)
 	return NULL;
 }
 
-static pid_t _Atomic seeker;
+static pid_t seeker;
 
 static void *seek(void *arg)
 {
 	static const unsigned char unknown[OBJECT_KEY];
 
 	(void)arg;
-	atomic_store(&seeker, gettid());
+	__atomic_store_n(&seeker, gettid(), __ATOMIC_SEQ_CST);
 	FAKE_MUST(!legacy_has(unknown));
-	atomic_store(&done, true);
+	__atomic_store_n(&done, true, __ATOMIC_SEQ_CST);
 	return NULL;
 }
 
@@ -159,8 +158,9 @@ START_TEST(a_region_that_goes_is_not_looked_at)
 	while (!__atomic_load_n(&fake.waits[1], __ATOMIC_ACQUIRE))
 		usleep(100);
 	ck_assert_int_eq(pthread_create(&other, NULL, seek, NULL), 0);
-	while (!atomic_load(&seeker) || !sleeps(atomic_load(&seeker)))
-		ck_assert(!atomic_load(&done));
+	while (!__atomic_load_n(&seeker, __ATOMIC_SEQ_CST) ||
+	       !sleeps(__atomic_load_n(&seeker, __ATOMIC_SEQ_CST)))
+		ck_assert(!__atomic_load_n(&done, __ATOMIC_SEQ_CST));
 	__atomic_store_n(&fake.slow[1], false, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	pthread_join(other, NULL);
