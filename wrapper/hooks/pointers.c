@@ -5,12 +5,12 @@
  */
 #include "wrapper/real.h"
 #include "vmem/legacy.h"
+#include "vmem/objects/host_objects.h"
 #include "vmem/addresses/translate.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/managed/managed.h"
 #include "wrapper/hooks/ordered/pool_objects.h"
-#include "wrapper/hooks/sharing/host_memory.h"
 #include "wrapper/hooks/sharing/ipc.h"
 #include "wrapper/hooks/sharing/sync_memops.h"
 
@@ -28,32 +28,15 @@ static bool lookup_managed(CUdeviceptr ptr, struct vmem_info *info)
 	return true;
 }
 
-CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+/* Host memory that the program has mapped. Natively it belongs to the first device [H200, driver 580.159]. */
+static bool lookup_host(CUdeviceptr ptr, struct vmem_info *info)
 {
 	struct host_objects_info host;
-	struct vmem_info info;
-	CUresult result;
 
-	/* The driver tells no start of memory that the program has mapped [H200, driver 580.159]. */
-	if (host_objects_lookup(dptr, &host)) {
-		info.start = 0;
-		info.size = host.size;
-	} else if (!lookup_managed(dptr, &info) && !ipc_lookup(dptr, &info)) {
-		if (!vmem_contains(dptr))
-			return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
-		if (!vmem_lookup(dptr, &info))
-			info.size = 0;
-	}
-	result = current_error();
-	if (result)
-		return result;
-	if (!info.size)
-		return CUDA_ERROR_NOT_FOUND;
-	if (pbase)
-		*pbase = info.start;
-	if (psize)
-		*psize = info.size;
-	return CUDA_SUCCESS;
+	if (!host_objects_lookup(ptr, &host))
+		return false;
+	*info = (struct vmem_info){.start = host.start, .size = host.size};
+	return true;
 }
 
 /* Those that allocations of every kind have alike. False: another one. */
@@ -176,15 +159,8 @@ static bool opened_attribute(void *data, CUpointer_attribute attribute, CUdevice
 			     const struct vmem_info *info)
 {
 	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = info->ctx;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = info->start;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = info->size;
-		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return false; /* we may not know it */
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(unsigned int *)data = sync_memops_of(ptr);
 		return true;
@@ -192,25 +168,77 @@ static bool opened_attribute(void *data, CUpointer_attribute attribute, CUdevice
 		*(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE;
 		return true;
 	default:
-		return false;
+		return common_attribute(data, attribute, ptr, info);
 	}
+}
+
+/* The same for host memory that the program has mapped: the real driver sees memory that is registered. */
+static bool host_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			   const struct vmem_info *info)
+{
+	struct host_objects_info host;
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(CUmemorytype *)data = CU_MEMORYTYPE_HOST;
+		return true;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(CUdeviceptr *)data = ptr;
+		return true;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		if (!host_objects_lookup(ptr, &host))
+			return false;
+		*(unsigned long long *)data = host.types;
+		return true;
+	default:
+		return common_attribute(data, attribute, ptr, info);
+	}
+}
+
+typedef bool (*answers_fn)(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+			   const struct vmem_info *info);
+
+/* What @ptr points into, and the function that answers for it; NULL: it is not ours, or it was freed. */
+static answers_fn look_up(CUdeviceptr ptr, struct vmem_info *info)
+{
+	if (lookup_host(ptr, info))
+		return host_attribute;
+	if (lookup_managed(ptr, info))
+		return managed_attribute;
+	if (ipc_lookup(ptr, info))
+		return opened_attribute;
+	return vmem_lookup(ptr, info) ? pointer_attribute : NULL;
+}
+
+CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	struct vmem_info info;
+	answers_fn answers = look_up(dptr, &info);
+	CUresult result;
+
+	if (!answers && !vmem_contains(dptr))
+		return real.cuMemGetAddressRange_v2(pbase, psize, dptr);
+	result = current_error();
+	if (result)
+		return result;
+	if (!answers)
+		return CUDA_ERROR_NOT_FOUND;
+	/* The driver tells no start of memory that the program has mapped [H200, driver 580.159]. */
+	if (pbase)
+		*pbase = answers == host_attribute ? 0 : info.start;
+	if (psize)
+		*psize = info.size;
+	return CUDA_SUCCESS;
 }
 
 CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct vmem_info info;
+	answers_fn answers = look_up(ptr, &info);
 
-	if (data && host_memory_attribute(data, attribute, ptr))
-		return CUDA_SUCCESS;
-	if (data && lookup_managed(ptr, &info) && managed_attribute(data, attribute, ptr, &info))
-		return CUDA_SUCCESS;
-	if (data && ipc_lookup(ptr, &info) && opened_attribute(data, attribute, ptr, &info))
-		return CUDA_SUCCESS;
-	if (!data || !vmem_contains(ptr))
-		return real.cuPointerGetAttribute(data, attribute, ptr);
-	if (!vmem_lookup(ptr, &info))
+	if (data && !answers && vmem_contains(ptr))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (pointer_attribute(data, attribute, ptr, &info))
+	if (data && answers && answers(data, attribute, ptr, &info))
 		return CUDA_SUCCESS;
 	return real.cuPointerGetAttribute(data, attribute, translate(ptr));
 }
@@ -219,6 +247,7 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 				     void **data, CUdeviceptr ptr)
 {
 	struct vmem_info info;
+	answers_fn answers = look_up(ptr, &info);
 	CUresult result;
 
 	/*
@@ -226,22 +255,12 @@ CUresult hook_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
 	 * For an unknown pointer it succeeds, with zeros. So it must for a pointer that was freed,
 	 * whose region may still be mapped: the driver is asked about an address never mapped.
 	 */
-	if (vmem_contains(ptr) && !vmem_lookup(ptr, &info))
+	if (!answers && vmem_contains(ptr))
 		return real.cuPointerGetAttributes(numAttributes, attributes, data, 0);
 	result = real.cuPointerGetAttributes(numAttributes, attributes, data, translate(ptr));
-	for (unsigned int i = 0; !result && i < numAttributes; i++)
-		host_memory_attribute(data[i], attributes[i], ptr);
-	if (!result && lookup_managed(ptr, &info))
-		for (unsigned int i = 0; i < numAttributes; i++)
-			managed_attribute(data[i], attributes[i], ptr, &info);
-	if (!result && ipc_lookup(ptr, &info))
-		for (unsigned int i = 0; i < numAttributes; i++)
-			opened_attribute(data[i], attributes[i], ptr, &info);
-	if (result || !vmem_contains(ptr))
-		return result;
-	for (unsigned int i = 0; i < numAttributes; i++)
-		pointer_attribute(data[i], attributes[i], ptr, &info);
-	return CUDA_SUCCESS;
+	for (unsigned int i = 0; !result && answers && i < numAttributes; i++)
+		answers(data[i], attributes[i], ptr, &info);
+	return result;
 }
 
 /* The driver refuses the one attribute that can be set, for memory that is mapped. */

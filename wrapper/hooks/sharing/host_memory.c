@@ -149,41 +149,6 @@ static void context_has_ended(CUcontext ctx)
 }
 CONTEXT_GONE(context_has_ended);
 
-/* As natively, where the memory belongs to no context, and to the first device [H200, driver 580.159]. */
-bool host_memory_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-	struct host_objects_info info;
-
-	if (!host_objects_lookup(ptr, &info))
-		return false;
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = NULL;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(CUmemorytype *)data = CU_MEMORYTYPE_HOST;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*(CUdeviceptr *)data = ptr;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = 0;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = info.start;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = info.size;
-		return true;
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		*(unsigned long long *)data = info.types;
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* Natively the driver has mapped it, and it cannot be registered. */
 CUresult hook_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 {

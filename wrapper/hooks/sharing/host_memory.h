@@ -2,7 +2,7 @@
 #ifndef CUDAW_HOST_MEMORY_H
 #define CUDAW_HOST_MEMORY_H
 /*
- * Host memory that the program creates and maps by itself: what the hooks of exports.c and pointers.c do if it is
+ * Host memory that the program creates and maps by itself: what the hooks of exports.c do if it is
  * carried (vmem/objects/host_objects.h).
  */
 #include "vmem/objects/host_objects.h"
@@ -36,8 +36,5 @@ static inline void host_memory_context_came(void)
 	if (host_objects_wait())
 		host_memory_try_context();
 }
-
-/* The attributes of @ptr that the driver does not know, or of which it knows those of registered memory. */
-bool host_memory_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
 
 #endif
