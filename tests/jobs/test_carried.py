@@ -356,7 +356,7 @@ def a_job_of_another_user():
     need_criu()
     if os.getuid() != 0:
         raise Skip("it takes root")
-    home = tempfile.mkdtemp(prefix="cudaw-test-")
+    home = tempfile.mkdtemp(prefix="cudaw-test-", dir=os.path.dirname(SCRATCH))     # others may look into it
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     os.chown(home, OTHER, OTHER)
     run, path = f"{home}/run", f"{home}/snapshot"

@@ -64,6 +64,7 @@ def it_has_the_memory_limit_that_it_had():
     before, path = jobs()[job.pid]["gpu"][0], directory()
     equal(before["limit"], 64 << 20, "the limit")
     cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
     cudaw_ok("restore", path)
     after = jobs()[job.pid]["gpu"][0]
     equal((after["limit"], after["limit_used"]), (before["limit"], before["limit_used"]), "its limit, and what it has")
