@@ -101,7 +101,7 @@ static void take_move(struct client *c, const struct request *r)
 {
 	struct snapshot_error error;
 	int ret = control_operation(job_now()) == OP_NONE
-			  ? engine_moved(r->path, r->pairs, r->npairs, &error)
+			  ? engine_moved(r->path, r->pairs, r->npairs, server_token(c), &error)
 			  : snapshot_fail(&error, -EBUSY, "an operation is under way");
 
 	/* A directory that is busy may be the right one. */

@@ -201,9 +201,10 @@ void engine_snapshot(struct engine_op *op);
 
 /*
  * The snapshot that alone has this job's memory is at @path now. If there are pairs, the resume
- * goes to other GPUs (release_remap()). While no operation is under way. 0 or a negative errno.
+ * goes to other GPUs (release_remap()). @memory, if not negative, is a memory file with what the resume would read
+ * (fetch_filled()); the caller closes it. While no operation is under way. 0 or a negative errno.
  */
-int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count, int memory,
 		 struct snapshot_error *error);
 
 /*

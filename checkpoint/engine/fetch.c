@@ -15,6 +15,8 @@
 #include <string.h>
 
 _Static_assert(SNAPSHOT_CHUNK == VMEM_GRANULE, "a chunk is a granule");
+_Static_assert(SNAPSHOT_BLOCK == HOSTPOOL_BLOCK,
+	       "memory that is handed over has blocks of the pool");
 
 int fetch_place_lock(struct fetch_place *place, struct snapshot_error *error)
 {
@@ -85,21 +87,29 @@ static int compare_pieces(const void *a, const void *b)
 
 static char zeros[VMEM_GRANULE] __attribute__((aligned(SNAPSHOT_ALIGN)));
 
+/* The granule at @address on the GPU; SIZE_MAX if it is in no region. */
+static size_t granule_at(const struct saved *s, uint64_t address)
+{
+	const struct transfer_piece *p =
+		bsearch(&address, s->pieces, s->npieces, sizeof(*p), compare_pieces);
+
+	return p ? p->first + (address - p->dev) / VMEM_GRANULE : SIZE_MAX;
+}
+
 static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *data,
 		     struct snapshot_error *error)
 {
 	const struct saved *s = arg;
-	const struct transfer_piece *p =
-		bsearch(&chunk->address, s->pieces, s->npieces, sizeof(*p), compare_pieces);
+	size_t granule = granule_at(s, chunk->address);
 	uint64_t offset = 0;
 	uint32_t slot;
 	char *to;
 	int ret;
 
-	if (!p)
+	if (granule == SIZE_MAX)
 		return snapshot_fail(error, -EBADMSG, "0x%" PRIx64 " is in no region of this job",
 				     chunk->address);
-	slot = s->slots[p->first + (chunk->address - p->dev) / VMEM_GRANULE];
+	slot = s->slots[granule];
 	if (slot >= SLOT_MAX)
 		return 0;
 	if (!data)
@@ -118,6 +128,20 @@ static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *
 	return 0;
 }
 
+/* Load the index, which must have the granules of this job. 0 or a negative errno. */
+static int load_own_index(const struct saved *s, const struct fetch_place *place,
+			  struct snapshot_index *index, struct snapshot_error *error)
+{
+	int ret = load_index(place, ownfd_get(&place->dir), index, error);
+
+	if (ret || index->nchunks == s->ngranules)
+		return ret;
+	ret = snapshot_fail(error, -EBADMSG, "expected %zu chunks, found %zu", s->ngranules,
+			    index->nchunks);
+	snapshot_index_free(index);
+	return ret;
+}
+
 int fetch_saved(const struct saved *s, const struct fetch_place *place, size_t *done,
 		const bool *cancel, struct snapshot_error *error)
 {
@@ -128,14 +152,54 @@ int fetch_saved(const struct saved *s, const struct fetch_place *place, size_t *
 	what.cancel = cancel;
 	what.index = &index;
 	what.dir = ownfd_get(&place->dir);
-	ret = load_index(place, what.dir, &index, error);
+	ret = load_own_index(s, place, &index, error);
 	if (ret)
 		return ret;
-	if (index.nchunks != s->ngranules)
-		ret = snapshot_fail(error, -EBADMSG, "expected %zu chunks, found %zu", s->ngranules,
-				    index.nchunks);
-	else
-		ret = snapshot_read(&what, error);
+	ret = snapshot_read(&what, error);
 	snapshot_index_free(&index);
 	return ret;
+}
+
+static bool has_all_granules(const struct saved *s, const struct snapshot_index *index)
+{
+	for (size_t i = 0; i < index->nchunks; i++)
+		if (granule_at(s, index->chunks[i].address) == SIZE_MAX)
+			return false;
+	return true;
+}
+
+/* Give the granules the slots of the places in @index; those without an allocation need none. */
+static void set_slots(struct saved *s, const struct snapshot_index *index)
+{
+	for (size_t i = 0; i < s->ngranules; i++)
+		if (s->slots[i] != SLOT_NONE)
+			s->slots[i] = SLOT_ZERO;
+	for (size_t place = 0; place < index->nplaces; place++)
+		for (uint32_t i = index->places[place]; i < index->places[place + 1]; i++) {
+			size_t granule = granule_at(s, index->chunks[index->order[i]].address);
+
+			if (s->slots[granule] != SLOT_NONE)
+				s->slots[granule] = place;
+		}
+	s->used_slots = s->pool_slots = index->nplaces;
+}
+
+int fetch_filled(struct saved *s, const struct fetch_place *place, int fd,
+		 struct snapshot_error *error)
+{
+	struct snapshot_index index;
+	int ret = load_own_index(s, place, &index, error);
+
+	if (ret)
+		return ret;
+	if (!has_all_granules(s, &index))
+		ret = snapshot_fail(error, -EBADMSG, "it has other memory than this job");
+	if (!ret)
+		ret = hostpool_take(fd, (index.nplaces * SNAPSHOT_CHUNK + HOSTPOOL_BLOCK - 1) /
+						HOSTPOOL_BLOCK);
+	if (!ret)
+		set_slots(s, &index);
+	snapshot_index_free(&index);
+	return ret ? snapshot_fail(error, ret, "the memory that came with it: %s", error_text(-ret))
+		   : 0;
 }

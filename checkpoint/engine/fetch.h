@@ -46,4 +46,12 @@ void fetch_place_unlock(struct fetch_place *place);
 int fetch_saved(const struct saved *saved, const struct fetch_place *place, size_t *done,
 		const bool *cancel, struct snapshot_error *error);
 
+/*
+ * The same without reading: another process has read and checked the chunks, and put those of each place where
+ * snapshot_read.into has them, in the memory file @fd, which has whole blocks (SNAPSHOT_BLOCK). It becomes the
+ * host memory of this process, and the granules get their slots there. After an error nothing is changed.
+ */
+int fetch_filled(struct saved *saved, const struct fetch_place *place, int fd,
+		 struct snapshot_error *error);
+
 #endif

@@ -16,6 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOG_PREFIX "engine: "
+#include "common/log.h"
+
 /* How often the progress of the writing is updated. */
 #define PROGRESS_MS 50
 #define LOCK_MS     5000 /* for other processes to finish reading the directory */
@@ -90,6 +93,15 @@ static int lock_in_time(const struct engine_op *op, double deadline_ms,
 	return ret;
 }
 
+/* All that the snapshot has is in host memory again. */
+static void leave_place(void)
+{
+	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
+	fetch_place_unlock(&engine.place);
+	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
+	engine_publish();
+}
+
 int engine_fetch(struct engine_op *op, double deadline_ms)
 {
 	struct engine_result *result = &op->result;
@@ -125,11 +137,8 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
-	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
-	fetch_place_unlock(&engine.place);
 	engine.saved.used_slots = engine.held_slots;
-	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
-	engine_publish();
+	leave_place();
 	return 0;
 }
 
@@ -400,9 +409,10 @@ static void occupy_place(void)
 		snapshot_in_use_set(dir, &ignored);
 }
 
-int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count,
+int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count, int memory,
 		 struct snapshot_error *error)
 {
+	struct snapshot_error why;
 	int ret;
 
 	if (!engine.held)
@@ -410,7 +420,14 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 	ret = fetch_place_move(&engine.place, path, error);
 	if (ret)
 		return ret;
-	occupy_place();
+	if (memory >= 0 && !fetch_filled(&engine.saved, &engine.place, memory, &why)) {
+		leave_place();
+	} else {
+		/* It is only quicker with the memory: the resume reads the directory. */
+		if (memory >= 0)
+			pr_warn("%s: %s", path, why.text);
+		occupy_place();
+	}
 	release_remap(pairs, count);
 	return 0;
 }

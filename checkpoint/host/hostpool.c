@@ -6,9 +6,11 @@
 #include "common/system/workers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #define LOG_PREFIX "hostpool: "
 #include "common/log.h"
@@ -24,16 +26,24 @@ static struct {
 	size_t count, room;
 } pool;
 
+static int find_room(size_t count)
+{
+	struct hostpool_block *blocks;
+
+	if (count <= pool.room)
+		return 0;
+	blocks = realloc(pool.blocks, count * sizeof(*blocks));
+	if (!blocks)
+		return -ENOMEM;
+	pool.blocks = blocks;
+	pool.room = count;
+	return 0;
+}
+
 int hostpool_grow(size_t count)
 {
-	if (count > pool.room) {
-		struct hostpool_block *blocks = realloc(pool.blocks, count * sizeof(*blocks));
-
-		if (!blocks)
-			return -ENOMEM;
-		pool.blocks = blocks;
-		pool.room = count;
-	}
+	if (find_room(count))
+		return -ENOMEM;
 	for (; pool.count < count; pool.count++) {
 		char *start = hostmem_reserve(HOSTPOOL_BLOCK);
 
@@ -41,6 +51,28 @@ int hostpool_grow(size_t count)
 			return -errno;
 		pool.blocks[pool.count] = (struct hostpool_block){.start = start};
 	}
+	return 0;
+}
+
+int hostpool_take(int fd, size_t count)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+	char *start;
+
+	if (pool.count)
+		return -EBUSY;
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || !count ||
+	    (size_t)st.st_size != count * HOSTPOOL_BLOCK)
+		return -EINVAL;
+	if (find_room(count))
+		return -ENOMEM;
+	start = hostmem_map(fd, st.st_size);
+	if (!start)
+		return -errno;
+	for (; pool.count < count; pool.count++, start += HOSTPOOL_BLOCK)
+		pool.blocks[pool.count] =
+			(struct hostpool_block){.start = start, .present = true, .filled = true};
 	return 0;
 }
 
@@ -173,7 +205,11 @@ void hostpool_relax(bool ready)
 		if (b->present && !ready)
 			continue;
 		b->present = false;
-		if (!b->pinned && madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
+		if (b->pinned)
+			continue;
+		if (b->filled)
+			b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
+		else if (madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
 			pr_debug("MADV_FREE: %s", error_text(errno));
 	}
 }

@@ -110,7 +110,8 @@ static int check_chunks(struct snapshot_index *index, const char *name,
 	const struct snapshot_chunk *chunks = index->chunks;
 
 	index->order = malloc((index->nchunks + 1) * sizeof(*index->order));
-	if (!index->order)
+	index->places = malloc((index->nchunks + 1) * sizeof(*index->places));
+	if (!index->order || !index->places)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < index->nchunks; i++) {
 		const char *fault = chunk_fault(&chunks[i]);
@@ -124,17 +125,20 @@ static int check_chunks(struct snapshot_index *index, const char *name,
 			index->order[index->norder++] = i;
 	}
 	qsort_r(index->order, index->norder, sizeof(*index->order), compare_places, index->chunks);
-	for (size_t i = 1; i < index->norder; i++) {
-		const struct snapshot_chunk *a = &chunks[index->order[i - 1]];
+	for (size_t i = 0; i < index->norder; i++) {
+		const struct snapshot_chunk *a = &chunks[index->order[i ? i - 1 : 0]];
 		const struct snapshot_chunk *b = &chunks[index->order[i]];
 
-		if (!places_agree(a, b))
+		if (!i || a->file != b->file || a->offset != b->offset)
+			index->places[index->nplaces++] = i;
+		if (i && !places_agree(a, b))
 			return snapshot_fail(error, -EBADMSG,
 					     "%s: the chunks at 0x%" PRIx64 " and 0x%" PRIx64
 					     " overlap in data-%u at %" PRIu64 " and %" PRIu64,
 					     name, a->address, b->address, a->file, a->offset,
 					     b->offset);
 	}
+	index->places[index->nplaces] = index->norder;
 	return 0;
 }
 
@@ -180,6 +184,7 @@ out:
 	if (ret) {
 		free(data);
 		free(loaded.order);
+		free(loaded.places);
 	} else {
 		*index = loaded;
 	}
@@ -190,5 +195,6 @@ void snapshot_index_free(struct snapshot_index *index)
 {
 	free(index->chunks);
 	free(index->order);
+	free(index->places);
 	memset(index, 0, sizeof(*index));
 }

@@ -22,6 +22,9 @@ struct snapshot_index {
 	/* Indices of all chunks with data, by their place on disk; equal chunks are neighbours. */
 	uint32_t *order;
 	size_t norder;
+	/* For each place on disk, the first of its chunks in @order; and the end of @order. */
+	uint32_t *places;
+	size_t nplaces;
 };
 
 /*

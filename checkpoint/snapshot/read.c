@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/queue.h"
 #include "common/text.h"
+#include "common/system/hostmem.h"
 #include "common/system/workers.h"
 
 #include <errno.h>
@@ -19,8 +20,6 @@ struct job {
 	struct workers workers;
 	const struct snapshot_read *what;
 	struct snapshot_queue queue;
-	/* Chunks of one place are read together. For each place, its first chunk in the order. */
-	uint32_t *places;
 	pthread_mutex_t lock; /* of error */
 	struct snapshot_error *error;
 };
@@ -57,7 +56,13 @@ static const struct snapshot_chunk *chunk_at(const struct job *job, size_t place
 {
 	const struct snapshot_index *index = job->what->index;
 
-	return &index->chunks[index->order[job->places[place]]];
+	return &index->chunks[index->order[index->places[place]]];
+}
+
+/* Where the contents of @place are to stay; NULL: nowhere. */
+static char *home_of(const struct job *job, size_t place)
+{
+	return job->what->into ? job->what->into + place * SNAPSHOT_CHUNK : NULL;
 }
 
 static int open_data(struct reader *r, uint32_t number, struct snapshot_error *error)
@@ -98,8 +103,10 @@ static int check_hash(const struct snapshot_chunk *chunk, const char *data,
 static int check_padding(const struct slot *slot, const struct snapshot_chunk *chunk,
 			 struct snapshot_error *error)
 {
+	const char *stored = slot->request.data;
+
 	for (ssize_t at = chunk->stored; at < slot->request.result; at++)
-		if (slot->buffer[at])
+		if (stored[at])
 			return snapshot_fail(error, -EBADMSG,
 					     "data-%u: damaged at %" PRIu64
 					     ": expected zeros behind a chunk",
@@ -111,19 +118,21 @@ static int check_padding(const struct slot *slot, const struct snapshot_chunk *c
 static int get_chunk(struct reader *r, const struct slot *slot, const struct snapshot_chunk *chunk,
 		     const char **data, struct snapshot_error *error)
 {
+	char *home = home_of(r->job, slot->place);
 	const char *why;
 	int ret;
 
-	*data = slot->buffer;
+	*data = slot->request.data;
 	if (chunk->codec == SNAPSHOT_RAW)
 		return check_hash(chunk, *data, error);
 	ret = check_padding(slot, chunk, error);
-	if (!ret)
+	if (!ret && !home)
 		ret = need_buffer(&r->chunk, error);
 	if (ret)
 		return ret;
-	*data = r->chunk;
-	ret = snapshot_unpack(&r->unpacker, chunk->codec, slot->buffer, chunk->stored, r->chunk,
+	home = home ? home : r->chunk;
+	*data = home;
+	ret = snapshot_unpack(&r->unpacker, chunk->codec, slot->request.data, chunk->stored, home,
 			      &why);
 	if (ret == -ENOMEM)
 		return snapshot_fail(error, ret, "out of memory");
@@ -152,7 +161,7 @@ static int take_place(struct reader *r, struct snapshot_request *request,
 {
 	struct slot *slot = (struct slot *)request;
 	const struct snapshot_read *what = r->job->what;
-	const uint32_t *places = r->job->places;
+	const uint32_t *places = what->index->places;
 	const struct snapshot_chunk *chunk = chunk_at(r->job, slot->place);
 	const char *data;
 	int ret;
@@ -184,6 +193,24 @@ static int take_done(struct reader *r, size_t most, struct snapshot_error *error
 	return ret;
 }
 
+/* Where a request reads the stored form of @place to. */
+static int find_room(struct reader *r, struct slot *slot, size_t place,
+		     struct snapshot_error *error)
+{
+	char *home = home_of(r->job, place);
+	int ret = home ? hostmem_populate(home, SNAPSHOT_CHUNK) : 0;
+
+	if (ret)
+		return snapshot_fail(error, ret, "host memory ran out: %s", error_text(-ret));
+	if (home && chunk_at(r->job, place)->codec == SNAPSHOT_RAW) {
+		slot->request.data = home;
+		return 0;
+	}
+	ret = need_buffer(&slot->buffer, error);
+	slot->request.data = slot->buffer;
+	return ret;
+}
+
 static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 {
 	const struct snapshot_chunk *chunk = chunk_at(r->job, place);
@@ -197,13 +224,12 @@ static int ask_for(struct reader *r, size_t place, struct snapshot_error *error)
 	while (slot->in_flight)
 		slot++;
 	if (!ret)
-		ret = need_buffer(&slot->buffer, error);
+		ret = find_room(r, slot, place, error);
 	if (ret)
 		return ret;
 	slot->place = place;
 	slot->in_flight = true;
 	slot->request.file = &r->file;
-	slot->request.data = slot->buffer;
 	slot->request.size = snapshot_padded(chunk->stored);
 	slot->request.offset = chunk->offset;
 	snapshot_queue_submit(&r->job->queue, &r->flight, &slot->request);
@@ -247,24 +273,6 @@ static void *read_main(void *arg)
 	return NULL;
 }
 
-/* The first chunk in the order of each place, then the end of the order; *@count places. */
-static uint32_t *find_places(const struct snapshot_index *index, size_t *count)
-{
-	uint32_t *places = malloc((index->norder + 1) * sizeof(*places));
-
-	*count = 0;
-	for (size_t i = 0; places && i < index->norder; i++) {
-		const struct snapshot_chunk *c = &index->chunks[index->order[i]];
-		const struct snapshot_chunk *before = i ? &index->chunks[index->order[i - 1]] : c;
-
-		if (!i || c->file != before->file || c->offset != before->offset)
-			places[(*count)++] = i;
-	}
-	if (places)
-		places[*count] = index->norder;
-	return places;
-}
-
 int snapshot_read(const struct snapshot_read *what, struct snapshot_error *error)
 {
 	const struct snapshot_index *index = what->index;
@@ -277,13 +285,10 @@ int snapshot_read(const struct snapshot_read *what, struct snapshot_error *error
 	if (ret)
 		return ret;
 	job.workers.cancel = what->cancel;
-	job.places = find_places(index, &job.workers.count);
-	if (!job.places)
-		return snapshot_fail(error, -ENOMEM, "out of memory");
+	job.workers.count = index->nplaces;
 	snapshot_fail(error, 0, "cancelled");
 	snapshot_queue_init(&job.queue, workers_threads(&job.workers, SNAPSHOT_IO_THREADS));
 	ret = workers_run(&job.workers, SNAPSHOT_IO_THREADS, read_main, &job);
 	snapshot_queue_fini(&job.queue);
-	free(job.places);
 	return ret;
 }

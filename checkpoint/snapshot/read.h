@@ -9,6 +9,9 @@
  */
 #include "checkpoint/snapshot/index.h"
 
+/* Memory that is to become a job's (fetch_filled()) has a multiple of this size. */
+#define SNAPSHOT_BLOCK (16UL << 20)
+
 struct snapshot_read {
 	int dir;
 	const struct snapshot_index *index;
@@ -20,6 +23,11 @@ struct snapshot_read {
 	int (*take)(void *arg, const struct snapshot_chunk *chunk, const void *data,
 		    struct snapshot_error *error);
 	void *arg;
+	/*
+	 * Where the contents stay, checked or not: 2 MiB for each place of the index, in that order;
+	 * aligned for direct I/O. NULL: in buffers, for take() alone.
+	 */
+	char *into;
 	size_t *done;       /* bytes of chunks done, added to atomically; may be NULL */
 	const bool *cancel; /* set by other threads: stop; may be NULL */
 };

@@ -35,7 +35,9 @@
  *				then. The end of the process that requested the snapshot means the
  *				same, if the job can see that process
  *	moved [OLD=NEW]... DIR	the snapshot of this paused job is now in DIR; the resume uses other
- *				GPUs (UUIDs; all that the process sees, or none)
+ *				GPUs (UUIDs; all that the process sees, or none). A memory file may come
+ *				with the line (SCM_RIGHTS), with what the resume would read from DIR:
+ *				fetch_filled()
  *
  *	hold [TIMEOUT_MS] [all|memory]	pause, but first come to rest together with other processes
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes

@@ -180,6 +180,16 @@ size_t hostmem_limit(void)
 	return size_min(c.limit, (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 
+/* This is only advice. */
+static void advise(void *start, size_t size)
+{
+	/* Without huge pages the copy is slower, not wrong. */
+	madvise(start, size, MADV_HUGEPAGE);
+	/* A forked child does not use it, and sharing it would cost page faults at resume. */
+	madvise(start, size, MADV_DONTFORK);
+	madvise(start, size, MADV_DONTDUMP);
+}
+
 void *hostmem_reserve(size_t size)
 {
 	char *start = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
@@ -194,12 +204,27 @@ void *hostmem_reserve(size_t size)
 		munmap(start, before);
 	start += before;
 	munmap(start + size, HUGE_PAGE - before);
-	/* This is only advice: without huge pages the copy is slower, not wrong. */
-	madvise(start, size, MADV_HUGEPAGE);
-	/* A forked child does not use it, and sharing it would cost page faults at resume. */
-	madvise(start, size, MADV_DONTFORK);
-	madvise(start, size, MADV_DONTDUMP);
+	advise(start, size);
 	return start;
+}
+
+void *hostmem_map(int fd, size_t size)
+{
+	void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (start == MAP_FAILED)
+		return NULL;
+	advise(start, size);
+	return start;
+}
+
+bool hostmem_replace(void *start, size_t size)
+{
+	if (mmap(start, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return false;
+	advise(start, size);
+	return true;
 }
 
 void hostmem_release(void *start, size_t size)

@@ -44,6 +44,18 @@ void *hostmem_reserve(size_t size);
 void hostmem_release(void *start, size_t size);
 
 /*
+ * The same address space for the memory file @fd, of which all @size bytes are there: they are shared with
+ * whoever else maps it. NULL with errno on failure.
+ */
+void *hostmem_map(int fd, size_t size);
+
+/*
+ * Put a reservation in the place of a part of what hostmem_map() returned: the pages go back. False: all is as
+ * before.
+ */
+bool hostmem_replace(void *start, size_t size);
+
+/*
  * Make the pages of a part of a reservation present. Returns 0 or a negative errno; raises no
  * signal.
  */

@@ -70,10 +70,14 @@ def edit_chunk(path, number, seal=True, **fields):
     edit_index_bytes(path, change, seal)
 
 
-def chunk(path, number):
+def chunks(path):
     with open(index_of(path), "rb") as file:
-        data = file.read()
-    return dict(zip(ENTRY_FIELDS, ENTRY.unpack_from(data, HEADER.size + number * ENTRY.size)))
+        data = file.read()[HEADER.size:]
+    return [dict(zip(ENTRY_FIELDS, entry)) for entry in ENTRY.iter_unpack(data)]
+
+
+def chunk(path, number):
+    return chunks(path)[number]
 
 
 def copy(path, data=True):

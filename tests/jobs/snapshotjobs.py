@@ -34,12 +34,12 @@ def end_of(client):
     return (text.decode().splitlines() or ["nothing"])[-1]
 
 
-def ask(job, request):
-    """The lines of the job's answer to a request of the protocol."""
+def ask(job, request, *fds):
+    """The lines of the job's answer to a request of the protocol, with which descriptors come."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-        client.sendall(request.encode() + b"\n")
+        socket.send_fds(client, [request.encode() + b"\n"], fds)
         text = b""
         while chunk := client.recv(65536):
             text += chunk

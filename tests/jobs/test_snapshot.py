@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of paused jobs and by signal, and jobs that go on from them in the same process."""
+import fcntl
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import time
 from simlib import HELD, MIB, hold, is_quiet, let_go, passed, unsanitized
 from json_docs import check_documented
 from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, main, until
+import snapshotlib
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, no_host_memory, told
 
 
@@ -307,6 +309,51 @@ def so_is_one_that_the_job_has_moved_to():
     finish(job)
 
 
+def filled(path, seals):
+    """A memory file with the data in the order of its places, as 'cudaw restore' hands it over."""
+    places = sorted({(one["file"], one["offset"]) for one in snapshotlib.chunks(path) if one["codec"]})
+    size = len(places) * snapshotlib.CHUNK
+    memory = os.memfd_create("filled", os.MFD_ALLOW_SEALING)
+    os.truncate(memory, -(-size // (16 * MIB)) * 16 * MIB)
+    for place, (number, offset) in enumerate(places):
+        with open(f"{path}/data-{number}", "rb") as file:
+            os.pwrite(memory, os.pread(file.fileno(), snapshotlib.CHUNK, offset), place * snapshotlib.CHUNK)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+    return memory
+
+
+def memory_that_comes_along_is_not_read_again():
+    path = directory()
+    job = paused_into(path)
+    memory = filled(path, fcntl.F_SEAL_SHRINK)
+    for name in contents(path):
+        if name.startswith("data-"):
+            os.truncate(f"{path}/{name}", 0)
+    equal(ask(job, f"moved {path}", memory), ["end ok"], "the answer")
+    os.close(memory)
+    equal((told(job, "state"), told(job, "snapshot")), ("paused", None), "its state, and where its memory is")
+    check("in-use" not in contents(path), "the directory is in use")
+    job.resume()
+    for command in ("pause", "resume"):     # with host memory of its own
+        cudaw_ok(command, job.pid)
+    finish(job)
+
+
+def memory_that_does_not_fit_is_left_alone():
+    """One that could shrink would be a signal in the job; it reads the directory."""
+    path = directory()
+    job = paused_into(path)
+    for seals in (0, fcntl.F_SEAL_SHRINK):
+        memory = filled(path, seals)
+        if seals:
+            os.truncate(memory, os.fstat(memory).st_size + 16 * MIB)
+        equal(ask(job, f"moved {path}", memory), ["end ok"], "the answer")
+        os.close(memory)
+        equal(told(job, "snapshot"), path, "where its memory is")
+    job.resume()
+    finish(job)
+
+
 def a_job_that_was_killed_leaves_its_directory():
     path = directory()
     job = paused_into(path)
@@ -454,6 +501,7 @@ if __name__ == "__main__":
          unsanitized(a_resume_that_could_not_read_it_is_repeated),
          a_resume_waits_for_host_memory, what_a_job_is_in_is_not_overwritten,
          other_machines_see_that_it_is_in_use, so_is_one_that_the_job_has_moved_to,
+         memory_that_comes_along_is_not_read_again, memory_that_does_not_fit_is_left_alone,
          a_job_that_was_killed_leaves_its_directory, another_snapshot_is_refused,
          the_driver_is_told_of_other_gpus,
          a_snapshot_that_cannot_be_written_keeps_the_memory,

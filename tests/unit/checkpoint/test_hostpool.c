@@ -6,6 +6,7 @@
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,57 @@ START_TEST(what_stays_pinned_is_kept)
 }
 END_TEST
 
+static int memory_file(size_t size, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, size), 0);
+	ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+	ck_assert_int_eq(pwrite(fd, "x", 1, size - 1), 1);
+	return fd;
+}
+
+static size_t file_pages(int fd)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	return st.st_blocks;
+}
+
+START_TEST(a_filled_file_becomes_blocks)
+{
+	const size_t size = 2 * HOSTPOOL_BLOCK;
+	int open_ended = memory_file(size, 0), fd = memory_file(size, F_SEAL_SHRINK | F_SEAL_GROW);
+	int pipes[2];
+	char *last;
+
+	ck_assert_int_eq(hostpool_take(open_ended, 2), -EINVAL);
+	ck_assert_int_eq(hostpool_take(fd, 3), -EINVAL);
+	ck_assert_int_eq(pipe(pipes), 0);
+	ck_assert_int_eq(hostpool_take(pipes[0], 2), -EINVAL);
+	ck_assert_uint_eq(hostpool_count(), 0);
+	ck_assert_int_eq(hostpool_take(fd, 2), 0);
+	ck_assert_int_eq(hostpool_take(fd, 2), -EBUSY);
+	ck_assert_uint_eq(hostpool_held(0), size);
+	last = hostpool_block(1)->start + HOSTPOOL_BLOCK - 1;
+	ck_assert_int_eq(*last, 'x');
+	/* It grows like any other, and once it is not needed its blocks are as any other. */
+	ck_assert_int_eq(hostpool_grow(3), 0);
+	hostpool_relax(true);
+	ck_assert_uint_eq(hostpool_held(0), 0);
+	ck_assert_int_eq(*last, 0);
+	*last = 'y';
+	ck_assert_int_eq(hostpool_populate(3, NULL), 0);
+	ck_assert_int_eq(*last, 'y');
+	hostpool_drop();
+	ck_assert_uint_eq(hostpool_count(), 0);
+	ck_assert_uint_gt(file_pages(fd), 0);
+	close(fd);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("hostpool");
@@ -204,6 +256,7 @@ int main(void)
 	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
 	tcase_add_test(tc, relaxed_pages_are_left);
+	tcase_add_test(tc, a_filled_file_becomes_blocks);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
