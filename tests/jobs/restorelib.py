@@ -90,9 +90,10 @@ def criu_after(verb, command):
     return pretended_criu(f'[ "$1" = {verb} ] && {command}\nexec {criu} "$@"\n')
 
 
-def watched_criu():
-    """restores() tells whether it was to restore anything."""
-    return criu_after("restore", ': > "$0.restores"')
+def watched_criu(job):
+    """restores() tells whether it was to restore anything. A stand-in's process makes the file if it runs."""
+    ran = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "ran")
+    return ran, criu_after("restore", f': > "$0.restores"; export STAND_IN_STARTS={job.pid}:{ran}')
 
 
 def restores(criu):

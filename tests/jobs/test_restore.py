@@ -84,7 +84,7 @@ def its_descriptors_and_signals_are_as_they_were():
         for sig, state in ((signal.SIGUSR1, "paused"), (signal.SIGUSR2, "running")):
             os.kill(job.pid, sig)
             until(lambda wanted=state: job.state() == wanted, 30, f"it is {state}")
-        equal(opened(job.pid), before, "what it has open")
+        until(lambda: opened(job.pid) == before, 10, "it has open what it had")
     job.finish()
 
 
@@ -110,8 +110,8 @@ def twice_in_a_row():
     for _ in range(2):
         said = told("restore", path)
         equal([phase["name"] for phase in said["phases"]],
-              ["check", "verify", "criu", "start", "read", "restore", "map", "copy"], "the phases")
-        check(0 < sum(phase["ms"] for phase in said["phases"]) <= said["ms"] + 5, f"{said}")
+              ["check", "verify", "criu", "start", "restore", "map", "copy"], "the phases")
+        check(0 < sum(phase["ms"] for phase in said["phases"] if phase["name"] != "verify") <= said["ms"] + 5, f"{said}")
         equal((said["pid"], said["path"], said["paused"]), (job.pid, path, False), "what it says")
         job.wait_steps(job.steps() + 3)
         path = directory()

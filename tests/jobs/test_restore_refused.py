@@ -66,9 +66,10 @@ def other_gpus_are_asked_for():
     goes_on(job, path)
 
 
-def damage_is_found_before_anything_is_started():
+def damage_is_found_before_anything_runs():
+    """The GPU memory is read while CRIU starts the processes, which are stopped."""
     job, path = stopped()
-    criu = watched_criu()
+    ran, criu = watched_criu(job)
     host = next(name for name in os.listdir(path) if name.startswith("host-"))
     data = next(name for name in os.listdir(path) if name.startswith("data-"))
 
@@ -83,14 +84,14 @@ def damage_is_found_before_anything_is_started():
     pages = max((name for name in os.listdir(f"{path}/{host}") if name.startswith("pages-")),
                 key=lambda name: os.path.getsize(f"{path}/{host}/{name}"))
     for name, message in [(f"{host}/{pages}", f"{host}: "), (f"{host}/pstree.img", f"{host}: "),
-                          (f"{host}/host.json", "host.json"), (data, f"{data}: damaged")]:
+                          (f"{host}/host.json", "host.json"), (data, f"{data}: damaged at ")]:
         target = f"{path}/{name}"
         flip(target)
         for command in ("verify", "restore"):
             said = refused(command, path, env=criu)
             check(message in said, f"{message!r} is not in {said!r}")
-        check(not restores(criu), "CRIU was to start the job")
         check(job.is_gone(), "a process is there")
+        check(restores(criu) == (name == data), "what CRIU was to start")
         if name == data and not stands_in():
             said = refused("restore", "--no-verify", path, env=criu)
             check(message in said and "the new processes were killed" in said, said)
@@ -108,7 +109,7 @@ def damage_is_found_before_anything_is_started():
     for command in ("restore", "inspect"):
         check("expected" in refused(command, path), "a file is missing")
     os.rename(f"{path}/pstree", f"{path}/{host}/pstree.img")
-    equal(job.steps(), steps, "the steps")
+    equal((job.steps(), os.path.exists(ran)), (steps, False), "the steps, and whether a process ran")
     goes_on(job, path)
 
 
@@ -202,6 +203,6 @@ def links_of_the_jobs_user_are_refused():
 if __name__ == "__main__":
     allow_stand_in()
     main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
-         damage_is_found_before_anything_is_started, a_path_that_no_request_can_name,
+         damage_is_found_before_anything_runs, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
          the_runtime_directory_is_the_jobs_owners, links_of_the_jobs_user_are_refused)

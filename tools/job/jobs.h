@@ -141,8 +141,8 @@ struct job {
 	struct job_progress progress;
 
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
-	int token;           /* a descriptor to send with party_text; 0 or less: none */
-	size_t rank;         /* in it */
+	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
+	size_t rank; /* in it */
 };
 
 struct job_list {

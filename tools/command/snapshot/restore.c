@@ -7,7 +7,6 @@
 #include "tools/command/snapshot/opened.h"
 #include "tools/command/output.h"
 #include "tools/command/snapshot/restoring.h"
-#include "tools/command/snapshot/verify.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,14 +18,14 @@ const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
 	"\n"
 	"Start the job of the snapshot DIR again, from where it was: with its process ids, files,\n"
-	"working directory and GPU memory. Before anything is started, this checks every byte of the\n"
-	"snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
+	"working directory and GPU memory. Before anything of the job runs, this checks every byte of\n"
+	"the snapshot, the driver, the GPUs, and the programs and libraries that the job uses.\n"
 	"\n"
 	"  -g, --gpu OLD=NEW  put the contents of the GPU OLD, an index as 'cudaw inspect' shows it,\n"
 	"                     or a UUID, on the GPU NEW, an index or UUID of this machine; may be\n"
 	"                     repeated. Without it a job stays on its GPUs, or, on another machine,\n"
 	"                     takes the first ones of the same kind\n"
-	"      --no-verify    do not check the GPU memory before the start: the job checks it when\n"
+	"      --no-verify    do not check the GPU memory before the job runs: the job checks it when\n"
 	"                     it reads it, and the new processes are killed if it is damaged\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
 	"  -j, --json         the result as a JSON object\n"
@@ -49,7 +48,7 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 
 	add_phase(phases, "check", r->check_ms);
 	if (!r->unverified)
-		add_phase(phases, "verify", r->verify_ms);
+		add_phase(phases, "verify", r->reading.ms);
 	add_phase(phases, "criu", r->criu_ms);
 	add_phase(phases, "start", r->start_ms);
 	for (int i = 0; i < resume->nphases; i++)
@@ -76,17 +75,6 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 		       format_duration(took, ms));
 }
 
-/* Check every byte of the GPU memory. The job checks it again while it reads it. */
-static int check_memory(struct restoring *r)
-{
-	struct snapshot_error error;
-	double begin = clock_ms();
-	int ret = verify_memory(&r->snapshot, r->path, &error);
-
-	r->verify_ms = clock_ms() - begin;
-	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
-}
-
 static int run(struct restoring *r, const char *path)
 {
 	struct job_transfer resume;
@@ -102,8 +90,6 @@ static int run(struct restoring *r, const char *path)
 		return ret;
 	ret = restoring_check(r);
 	r->check_ms = clock_ms() - r->began;
-	if (!ret && !r->unverified)
-		ret = check_memory(r);
 	if (!ret)
 		ret = restoring_run(r, &resume);
 	if (!ret)

@@ -173,7 +173,14 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	int ret;
 
 	make_request(r, request, sizeof(request));
-	ret = answers(&job) ? outcome_ask(&job, "restore", "restoring", request) : EXIT_FAILED;
+	ret = answers(&job) ? EXIT_DONE : EXIT_FAILED;
+	job.token = r->unverified ? 0 : r->reading.memory;
+	if (!ret)
+		ret = outcome_ask(&job, "restore", "restoring", request);
+	job.token = 0;
+	/* A job that has not taken the memory reads the snapshot, and needs the room. */
+	if (!r->unverified)
+		reading_drop(&r->reading);
 	if (!ret)
 		criu_hold_signals(false);
 	r->start_ms = clock_ms() - begin;
@@ -201,53 +208,91 @@ static uint64_t boot_ticks(void)
 }
 
 /*
- * Kill the new processes. Their PID comes from the manifest, which anybody may have written: only a
+ * Find the new processes. Their PID comes from the manifest, which anybody may have written: only a
  * process that was started after @since is one of them.
  */
+static bool find_processes(const struct restoring *r, uint64_t since, struct tree *tree)
+{
+	struct process process;
+
+	if (!process_find(r->snapshot.manifest.pid, &process) || process.start < since)
+		return false;
+	tree_find(tree, &process, 0);
+	return true;
+}
+
 static void end_processes(const struct restoring *r, const struct job_directory *directory,
 			  uint64_t since)
 {
 	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
-	struct process process;
 	struct tree tree;
 
-	if (process_find(job.own_pid, &process) && process.start >= since) {
-		tree_find(&tree, &process, 0);
+	if (find_processes(r, since, &tree))
 		tree_kill(&tree);
-	}
 	job_unlink(&job);
 	complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
 }
 
-int restoring_run(struct restoring *r, struct job_transfer *resume)
+/* CRIU starts the processes, stopped, while the GPU memory is read. Returns an exit code. */
+static int start_stopped(struct restoring *r, int images)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	uint32_t index = r->snapshot.manifest.index;
+	double begin = clock_ms();
+	bool started;
+
+	snapshot_name(SNAPSHOT_HOST, index, name);
+	snprintf(path, sizeof(path), "%s/%s", r->path, name);
+	/* With --paused the job's memory stays in the snapshot. */
+	if (!r->unverified)
+		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
+	started = criu_restore(&r->criu, images, path);
+	r->criu_ms = clock_ms() - begin;
+	if (!started)
+		complain("%s: %s", r->path, r->criu.why);
+	return started ? EXIT_DONE : EXIT_FAILED;
+}
+
+/* Every byte is checked: let the new processes run, and resume the job. Returns an exit code. */
+static int let_run(struct restoring *r, const struct job_directory *directory, uint64_t since,
+		   struct job_transfer *resume)
+{
+	struct tree tree;
+
+	if (!r->unverified && reading_end(&r->reading, r->path))
+		return opened_refuse(r->path, r->reading.result, &r->reading.error);
+	if (!find_processes(r, since, &tree)) {
+		complain("%s: CRIU succeeded, but there is no process %d", r->path,
+			 r->snapshot.manifest.pid);
+		return EXIT_FAILED;
+	}
+	tree_signal(&tree, SIGCONT);
+	return go_on(r, directory, resume);
+}
+
+int restoring_run(struct restoring *r, struct job_transfer *resume)
+{
 	struct snapshot_error error;
 	struct job_directory directory;
 	uint64_t since = boot_ticks();
-	double begin = clock_ms();
 	int ret, images;
 
 	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
 	directory = (struct job_directory){.path = r->runtime_dir, .owner = r->uid};
-	images = host_image_open(r->snapshot.dir, index, &error);
+	images = host_image_open(r->snapshot.dir, r->snapshot.manifest.index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);
-	snapshot_name(SNAPSHOT_HOST, index, name);
-	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
 	criu_hold_signals(true);
-	ret = criu_restore(&r->criu, images, path) ? EXIT_DONE : EXIT_FAILED;
+	ret = start_stopped(r, images);
 	close(images);
-	if (ret) {
-		complain("%s: %s", r->path, r->criu.why);
-		return ret;
+	if (!ret) {
+		ret = let_run(r, &directory, since, resume);
+		if (ret && !r->left)
+			end_processes(r, &directory, since);
 	}
-	r->criu_ms = clock_ms() - begin;
-	ret = go_on(r, &directory, resume);
-	if (ret && !r->left)
-		end_processes(r, &directory, since);
+	if (!r->unverified)
+		reading_drop(&r->reading);
 	return ret;
 }

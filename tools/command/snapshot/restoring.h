@@ -9,6 +9,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/gpu.h"
+#include "tools/command/snapshot/reading.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/criu_files.h"
@@ -27,7 +28,7 @@ struct restoring {
 	bool paused, unverified, json;
 	bool left; /* somebody paused it before it ran on */
 	double began;
-	double check_ms, verify_ms, criu_ms, start_ms;
+	double check_ms, criu_ms, start_ms;
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
@@ -36,15 +37,17 @@ struct restoring {
 	struct criu criu;
 	bool refused; /* the process image need not be read to its end */
 	int image;    /* result of reading it: 0 or a negative errno, with image_error */
+	size_t image_bytes;
 	struct snapshot_error image_error;
+	struct reading reading; /* of the GPU memory, unless @unverified */
 };
 
 /* All checks that need no new process, except that of the GPU memory. Returns an exit code. */
 int restoring_check(struct restoring *r);
 
 /*
- * Start the processes, tell the job where its snapshot is, and resume it unless it is to stay
- * paused. *@resume has the figures of the resume. Returns an exit code after a message; the new
+ * Start the processes, which do not run before the GPU memory is checked, tell the job where its
+ * snapshot is, and resume it unless it is to stay paused. *@resume has the figures of the resume. Returns an exit code after a message; the new
  * processes have been ended then, unless @r->left is set.
  */
 int restoring_run(struct restoring *r, struct job_transfer *resume);

@@ -50,10 +50,9 @@ static int check_id(const struct restoring *r, pid_t id)
 static void *read_image(void *arg)
 {
 	struct restoring *r = arg;
-	size_t bytes;
 
 	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &r->refused,
-				    &bytes, &r->image_error);
+				    &r->image_bytes, &r->image_error);
 	return NULL;
 }
 

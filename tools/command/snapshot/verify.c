@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cudaw verify: whether a snapshot is intact. */
-#include "tools/command/snapshot/verify.h"
 #include "tools/command/tools.h"
 #include "tools/command/snapshot/opened.h"
+#include "tools/command/snapshot/reading.h"
 #include "tools/command/output.h"
 
 #include "common/text.h"
 #include "checkpoint/snapshot/host_image.h"
-#include "checkpoint/snapshot/read.h"
 #include "tools/job/jobs.h"
-#include "tools/report/progress.h"
 #include "common/clock.h"
 
 #include <getopt.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <time.h>
-
-#define TICK_MS 100
 
 const char help_verify[] =
 	"Usage: cudaw verify [--json] DIR...\n"
@@ -31,53 +25,6 @@ const char help_verify[] =
 	"Exit codes: 0 intact; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
 	"this cudaw. Of several failures, the first decides.\n";
 
-/* A thread that reads, so that the main thread can show the progress. */
-struct reading {
-	struct snapshot_read what;
-	struct snapshot_error *error;
-	size_t done;
-	int result;
-};
-
-static void *reading_main(void *arg)
-{
-	struct reading *reading = arg;
-
-	reading->result = snapshot_read(&reading->what, reading->error);
-	return NULL;
-}
-
-/* Join @thread; an error if it has not ended within @ms. */
-static int join_for(pthread_t thread, int ms)
-{
-	struct timespec until;
-
-	/* CLOCK_REALTIME, as TSan does not know pthread_clockjoin_np(). */
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ms * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return pthread_timedjoin_np(thread, NULL, &until);
-}
-
-int verify_memory(const struct snapshot *s, const char *path, struct snapshot_error *error)
-{
-	struct reading reading = {.what = {.dir = s->dir, .index = &s->index}, .error = error};
-	pthread_t thread;
-
-	reading.what.done = &reading.done;
-	progress_begin("verifying");
-	if (pthread_create(&thread, NULL, reading_main, &reading)) {
-		reading_main(&reading);
-	} else {
-		while (join_for(thread, TICK_MS))
-			progress_bytes(path, __atomic_load_n(&reading.done, __ATOMIC_RELAXED),
-				       s->manifest.totals.bytes);
-	}
-	progress_end();
-	return reading.result;
-}
-
 /* What verify() found. */
 struct verified {
 	int code;     /* the exit code for this directory alone */
@@ -89,6 +36,7 @@ static struct verified verify(const char *path)
 {
 	struct verified found = {0};
 	struct snapshot_error error;
+	struct reading reading;
 	size_t image = 0;
 	struct snapshot s;
 	double begin = clock_ms();
@@ -97,7 +45,9 @@ static struct verified verify(const char *path)
 	found.code = opened_open(path, &s);
 	if (found.code)
 		return found;
-	bad = verify_memory(&s, path, &error);
+	reading_begin(&reading, &s, false, 0);
+	bad = reading_end(&reading, path);
+	error = reading.error;
 	if (!bad && s.manifest.image)
 		bad = host_image_check(s.dir, s.manifest.index, NULL, &image, &error);
 	if (bad)

@@ -333,7 +333,7 @@ void criu_hold_signals(bool hold)
 
 bool criu_restore(struct criu *criu, int images, const char *path)
 {
-	const char *const args[] = {"--restore-detached", NULL};
+	const char *const args[] = {"--restore-detached", "--leave-stopped", NULL};
 	bool done;
 
 	progress_begin("CRIU reads");

@@ -39,8 +39,8 @@ bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool 
 void criu_hold_signals(bool hold);
 
 /*
- * Start the processes of the image in @images, as above. False with criu->why; then none was
- * started.
+ * Start the processes of the image in @images, as above; they are stopped, as by SIGSTOP. False with
+ * criu->why; then none was started.
  */
 bool criu_restore(struct criu *criu, int images, const char *path);
 
