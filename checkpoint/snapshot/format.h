@@ -20,8 +20,9 @@
 #include <stdint.h>
 
 #define SNAPSHOT_FORMAT       "cudaw snapshot"
-#define SNAPSHOT_VERSION      2 /* of a manifest with objects */
-#define SNAPSHOT_PLAIN        1 /* the version of one without, and of every index */
+#define SNAPSHOT_VERSION      3 /* of a manifest with a process image */
+#define SNAPSHOT_OBJECTS      2 /* of one with objects alone */
+#define SNAPSHOT_PLAIN        1 /* of one with neither, and of every index */
 #define SNAPSHOT_MANIFEST     "manifest.json"
 #define SNAPSHOT_MANIFEST_NEW "manifest.new"
 #define SNAPSHOT_IN_USE       "in-use"

@@ -182,7 +182,16 @@ static int put_files(struct json_out *out, int directory, size_t *bytes,
 	return ret;
 }
 
-int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
+static void put_facts(struct json_out *out, const struct host_facts *facts)
+{
+	json_decimal(out, "ms", facts->ms);
+	json_open(out, "stopped", '[');
+	for (size_t i = 0; i < facts->nstopped; i++)
+		json_number(out, NULL, facts->stopped[i]);
+	json_close(out, ']');
+}
+
+int host_image_seal(int dir, uint32_t number, const struct host_facts *facts, size_t *bytes,
 		    struct snapshot_error *error)
 {
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
@@ -205,7 +214,7 @@ int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
 	}
 	*bytes = 0;
 	json_open(&out, NULL, '{');
-	json_decimal(&out, "ms", ms);
+	put_facts(&out, facts);
 	ret = put_files(&out, directory, bytes, error);
 	if (!ret && fflush(out.file))
 		ret = snapshot_fail(error, -ENOMEM, "out of memory");
@@ -278,23 +287,49 @@ static int check_files(struct listing *l, const json_t *files, struct snapshot_e
 	return ret;
 }
 
-static int check_list(struct listing *l, const char *text, size_t size,
-		      struct snapshot_error *error)
+/* The object of host.json in @directory, and its *@size in bytes. */
+static int load_list(int directory, json_t **root, size_t *size, struct snapshot_error *error)
 {
-	json_t *root, *files;
-	int ret;
+	char *text;
+	int ret = snapshot_io_read_file(directory, LIST, LIST_MAX, &text, size, error);
 
-	if (!snapshot_is_sealed(text, size))
-		return snapshot_fail(error, -EBADMSG,
-				     LIST ": damaged: its checksum is not that of its contents");
-	root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-	files = json_object_get(root, "files");
-	if (json_is_array(files))
-		ret = check_files(l, files, error);
+	if (ret)
+		return ret;
+	if (!snapshot_is_sealed(text, *size))
+		ret = snapshot_fail(error, -EBADMSG,
+				    LIST ": damaged: its checksum is not that of its contents");
 	else
+		*root = json_loadb(text, *size, JSON_REJECT_DUPLICATES, NULL);
+	free(text);
+	return ret;
+}
+
+static int check_list(struct listing *l, struct snapshot_error *error)
+{
+	json_t *root = NULL, *files;
+	int ret = load_list(l->directory, &root, &l->list, error);
+
+	files = json_object_get(root, "files");
+	if (!ret && json_is_array(files))
+		ret = check_files(l, files, error);
+	else if (!ret)
 		ret = snapshot_fail(error, -EBADMSG, LIST ": expected a list of files");
 	json_decref(root);
 	return ret;
+}
+
+int host_image_facts(int dir, uint32_t number, json_t **root, struct snapshot_error *error)
+{
+	struct snapshot_error inner;
+	int directory = host_image_open(dir, number, error), ret;
+	size_t size;
+
+	if (directory < 0)
+		return directory;
+	*root = NULL;
+	ret = load_list(directory, root, &size, &inner);
+	close(directory);
+	return ret ? snapshot_fail(error, ret, "host-%u: %.480s", number, inner.text) : 0;
 }
 
 /* Put the number of files and their bytes in *@files and *@bytes, without host.json. */
@@ -302,19 +337,12 @@ static int check(struct listing *l, int dir, uint32_t number, size_t *files, siz
 		 struct snapshot_error *error)
 {
 	struct snapshot_error inner;
-	char *text;
-	size_t size;
 	int ret;
 
 	l->directory = host_image_open(dir, number, error);
 	if (l->directory < 0)
 		return l->directory;
-	ret = snapshot_io_read_file(l->directory, LIST, LIST_MAX, &text, &size, &inner);
-	if (!ret) {
-		l->list = size;
-		ret = check_list(l, text, size, &inner);
-		free(text);
-	}
+	ret = check_list(l, &inner);
 	*files = l->n;
 	*bytes = 0;
 	for (size_t i = 0; i < l->n; i++)

@@ -7,8 +7,10 @@
  */
 #include "checkpoint/snapshot/format.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* Make the directory host-@number in @dir. Returns 0 or a negative errno. */
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
@@ -16,12 +18,25 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
 /* Open the directory for reading. Returns a descriptor or a negative errno. */
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 
+/* What the command knows of the processes, as keys of host.json. */
+struct host_facts {
+	double ms;            /* the time that CRIU took */
+	const pid_t *stopped; /* that stay so after a restore */
+	size_t nstopped;
+};
+
 /*
- * Sync its files and write host.json, with the time that CRIU took. *@bytes are the bytes of all
- * files. Returns 0 or a negative errno.
+ * Sync its files and write host.json. *@bytes are the bytes of all files. Returns 0 or a negative
+ * errno.
  */
-int host_image_seal(int dir, uint32_t number, double ms, size_t *bytes,
+int host_image_seal(int dir, uint32_t number, const struct host_facts *facts, size_t *bytes,
 		    struct snapshot_error *error);
+
+/*
+ * Read host.json, whose checksum must be right. The caller gives *@root back (json_decref). Returns 0 or a
+ * negative errno.
+ */
+int host_image_facts(int dir, uint32_t number, json_t **root, struct snapshot_error *error);
 
 /*
  * Check that every file exists and has its size. *@files and *@bytes count all files, host.json

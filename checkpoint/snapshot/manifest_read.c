@@ -413,7 +413,7 @@ static int check_format(const json_t *root, const char *text, size_t size, uint6
 					  "knows %d",
 				     *version, SNAPSHOT_VERSION);
 	if (*version < SNAPSHOT_PLAIN)
-		return bad(error, "version", "1 or 2", json_object_get(root, "version"));
+		return bad(error, "version", "1, 2 or 3", json_object_get(root, "version"));
 	if (!sealed)
 		return snapshot_fail(error, -EBADMSG,
 				     NAME ": damaged: its checksum is not that of its contents");
@@ -449,7 +449,7 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 		ret = get_devices(&m, error);
 	if (!ret)
 		ret = get_regions(&m, error);
-	if (!ret && version >= SNAPSHOT_VERSION)
+	if (!ret && version >= SNAPSHOT_OBJECTS)
 		ret = check_objects(&m, error);
 	if (!ret)
 		ret = get_data(&m, error);

@@ -294,19 +294,22 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 		    const struct snapshot_facts *facts)
 {
 	char id[2 * sizeof(parts->id) + 1];
+	int version = parts->image      ? SNAPSHOT_VERSION
+		      : facts->nobjects ? SNAPSHOT_OBJECTS
+					: SNAPSHOT_PLAIN;
 
 	for (size_t i = 0; i < sizeof(parts->id); i++)
 		sprintf(id + 2 * i, "%02x", parts->id[i]);
 	json_open(out, NULL, '{');
 	json_text(out, "format", SNAPSHOT_FORMAT);
-	json_number(out, "version", facts->nobjects ? SNAPSHOT_VERSION : SNAPSHOT_PLAIN);
+	json_number(out, "version", version);
 	json_text(out, "id", id);
 	json_text(out, "cudaw", cudaw_version);
 	json_number(out, "created", time(NULL));
 	put_process(out);
 	put_gpu(out, facts);
 	put_memory(out, parts);
-	if (facts->nobjects)
+	if (version >= SNAPSHOT_OBJECTS)
 		put_objects(out, facts);
 	put_phases(out, facts);
 	put_files(out);

@@ -204,8 +204,8 @@ def flip(path, at, bit):
 
 def test_a_newer_version_is_named():
     path = copy(GOLDEN, data=False)
-    edit_manifest(path, lambda m: m.update(version=3))
-    refused_by_both(path, "manifest.json: version 3 is newer than this cudaw, which knows 2",
+    edit_manifest(path, lambda m: m.update(version=4))
+    refused_by_both(path, "manifest.json: version 4 is newer than this cudaw, which knows 3",
                     code=6)
     path = copy(GOLDEN, data=False)
     edit_index_bytes(path, lambda data: data.__setitem__(slice(8, 12), b"\2\0\0\0"))

@@ -509,6 +509,7 @@ def one_that_is_continued_runs_on():
     """It would do again, when it is restored, what it does before it is ended."""
     job = Counting()
     snapshot = Snapshot(job, "--stop").in_criu()
+    os.kill(job.pid, signal.SIGCONT)
     snapshot.let_criu_go()
     check(f"snapshot {job.pid}: it was continued meanwhile" in snapshot.end(1), "it says not why")
     equal(contents(snapshot.path), [], "what is in the directory")
@@ -552,10 +553,11 @@ def a_program_that_is_replaced_meanwhile_fails_it():
         job = Detached("execs", "--itself", itself, "--steps", 1000000, "--step-ms", 10)
         job.wait_steps(3)
         snapshot = Snapshot(job, *options).in_criu()
+        os.kill(job.pid, signal.SIGCONT)
         os.kill(job.pid, signal.SIGWINCH)
         until(lambda: job.command_line() == "sleep\0" "1000\0", 10, "another program runs")
         if options:
-            os.kill(job.pid, signal.SIGSTOP)    # as CRIU does
+            os.kill(job.pid, signal.SIGSTOP)    # as it was
         snapshot.let_criu_go()
         said = snapshot.end(1)
         check("manifest.json" not in contents(snapshot.path), f"the snapshot was committed: {said}")

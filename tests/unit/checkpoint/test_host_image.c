@@ -63,11 +63,13 @@ static void teardown(void)
 	rmdir(base);
 }
 
+static const struct host_facts facts = {.ms = 1.5, .stopped = (pid_t[]){7, 8}, .nstopped = 2};
+
 static size_t seal(void)
 {
 	size_t bytes;
 
-	ck_assert_msg(!host_image_seal(dir, NUMBER, 1.5, &bytes, &error), "%s", error.text);
+	ck_assert_msg(!host_image_seal(dir, NUMBER, &facts, &bytes, &error), "%s", error.text);
 	return bytes;
 }
 
@@ -88,6 +90,7 @@ static void is_refused_for(const char *text)
 
 START_TEST(what_was_sealed_is_whole)
 {
+	json_t *root, *list;
 	struct stat st;
 	size_t bytes;
 
@@ -96,6 +99,10 @@ START_TEST(what_was_sealed_is_whole)
 	ck_assert_uint_eq(bytes, FILES * (FILES - 1) / 2 * 1000);
 	ck_assert_int_eq(fstatat(directory, file_name(7), &st, 0), 0);
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
+	ck_assert_int_eq(host_image_facts(dir, NUMBER, &root, &error), 0);
+	list = json_object_get(root, "stopped");
+	ck_assert_int_eq(json_integer_value(json_array_get(list, 1)), 8);
+	json_decref(root);
 }
 END_TEST
 
@@ -116,7 +123,7 @@ START_TEST(a_list_that_is_not_whole_is_no_seal)
 
 	for (int i = 1; i <= 2; i++) {
 		flushes = i;
-		ck_assert_int_eq(host_image_seal(dir, NUMBER, 1.5, &bytes, &error), -ENOMEM);
+		ck_assert_int_eq(host_image_seal(dir, NUMBER, &facts, &bytes, &error), -ENOMEM);
 		ck_assert_str_eq(error.text, "out of memory");
 		ck_assert_int_eq(faccessat(directory, "host.json", F_OK, 0), -1);
 	}
@@ -198,7 +205,7 @@ START_TEST(many_that_are_no_files_are_refused)
 	}
 	for (int i = 0; i < TIMES; i++)
 		is_refused_for(".img: it is not a regular file");
-	ck_assert_int_eq(host_image_seal(dir, NUMBER, 1.5, &bytes, &error), -EBADMSG);
+	ck_assert_int_eq(host_image_seal(dir, NUMBER, &facts, &bytes, &error), -EBADMSG);
 	ck_assert_msg(strstr(error.text, ".img: it is not a regular file"), "%s", error.text);
 }
 END_TEST

@@ -141,6 +141,26 @@ START_TEST(one_of_another_user)
 }
 END_TEST
 
+/* Whoever had stopped one has to continue it. */
+START_TEST(one_that_was_stopped_before_stays_so)
+{
+	struct process root;
+
+	ck_assert_int_eq(kill(tree.pids[!_i], SIGCONT), 0);
+	ck_assert(process_find(tree.pids[0], &root));
+	ck_assert(tree_stop(&tree, &root, getuid()));
+	ck_assert_uint_eq(tree.n, 2);
+	ck_assert(tree.halted[_i] && !tree.halted[!_i]);
+	tree_continue(&tree);
+	while (tree_stayed_stopped(&tree))
+		usleep(1000);
+	ck_assert(process_find(tree.pids[_i], &root));
+	ck_assert_int_eq(root.state, 'T');
+	ck_assert(process_find(tree.pids[!_i], &root));
+	ck_assert_int_ne(root.state, 'T');
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tools_tree");
@@ -153,6 +173,7 @@ int main(void)
 	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
 	tcase_add_test(tc, one_whose_number_is_reused);
 	tcase_add_test(tc, one_of_another_user);
+	tcase_add_loop_test(tc, one_that_was_stopped_before_stays_so, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

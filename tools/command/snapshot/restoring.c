@@ -253,6 +253,26 @@ static int start_stopped(struct restoring *r, int images)
 	return started ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* Which of the processes, all stopped now, were so before the snapshot. False after a message. */
+static bool keep_stopped(const struct restoring *r, struct tree *tree)
+{
+	struct snapshot_error error;
+	json_t *root, *id;
+	size_t at;
+
+	if (host_image_facts(r->snapshot.dir, r->snapshot.manifest.index, &root, &error)) {
+		complain("%s: %s", r->path, error.text);
+		return false;
+	}
+	for (size_t i = 0; i < tree->n; i++) {
+		tree->halted[i] = false;
+		json_array_foreach(json_object_get(root, "stopped"), at, id)
+			tree->halted[i] |= json_integer_value(id) == tree->pids[i];
+	}
+	json_decref(root);
+	return true;
+}
+
 /* Every byte is checked: let the new processes run, and resume the job. Returns an exit code. */
 static int let_run(struct restoring *r, const struct job_directory *directory, uint64_t since,
 		   struct job_transfer *resume)
@@ -266,7 +286,9 @@ static int let_run(struct restoring *r, const struct job_directory *directory, u
 			 r->snapshot.manifest.pid);
 		return EXIT_FAILED;
 	}
-	tree_signal(&tree, SIGCONT);
+	if (!keep_stopped(r, &tree))
+		return EXIT_FAILED;
+	tree_continue(&tree);
 	return go_on(r, directory, resume);
 }
 

@@ -83,10 +83,10 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
-/* With --stop: no process has run since the image was made. 0 or a negative errno. */
+/* If we have stopped the processes: none has run since the image was made. 0 or a negative errno. */
 static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
-	if (!t->stop || tree_stayed_stopped(tree))
+	if (!t->stopped || tree_stayed_stopped(tree))
 		return 0;
 	return snapshot_fail(error, -EBUSY,
 			     "it was continued meanwhile (SIGCONT or 'cudaw resume') and runs on");
@@ -99,10 +99,16 @@ static int check_stopped(const struct taking *t, struct tree *tree, struct snaps
 static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
 		struct snapshot_error *error)
 {
-	int ret = t->stop && !tree_await_stop(tree)
-			  ? 0
-			  : host_image_seal(dir, m->index, t->criu_ms, &t->image_bytes, error);
+	pid_t stopped[TREE_MAX];
+	struct host_facts facts = {.ms = t->criu_ms, .stopped = stopped};
+	int ret;
 
+	for (size_t i = 0; i < tree->n; i++)
+		if (tree->halted[i])
+			stopped[facts.nstopped++] = tree->pids[i];
+	ret = t->stopped && !tree_await_stop(tree)
+		      ? 0
+		      : host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
 	if (!ret)
 		ret = check_stopped(t, tree, error);
 	if (!ret)
@@ -123,7 +129,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 		return images;
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
-	if (!criu_dump(&t->criu, images, path, t->job->pid, t->stop))
+	if (!criu_dump(&t->criu, images, path, t->job->pid))
 		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
 	snprintf(core, sizeof(core), "core-%d.img", t->job->pid);
@@ -183,13 +189,29 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 	return taking_check_tree(tree, error);
 }
 
+/*
+ * Check once more what CRIU cannot take. Before --stop the processes are stopped, and stay so: nothing changes
+ * between this look, CRIU's and the end. Without it a shell that runs the job would take it for suspended. 0 or a
+ * negative errno.
+ */
+static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
+{
+	if (!t->stop)
+		return taking_check_processes(t, tree, error);
+	t->stopped = true;
+	if (!tree_stop(tree, &t->job->process, t->job->directory->owner))
+		return snapshot_fail(error, -EBUSY,
+				     "a process of it does not stop, or was continued (SIGCONT)");
+	return taking_check_found(t, tree, error);
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
 	double begin = clock_ms();
 	struct program program;
-	struct tree tree;
+	struct tree tree, after;
 	int ret;
 
 	if (m->pid != t->job->own_pid || !m->image)
@@ -208,20 +230,19 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (strcmp(t->job->status.snapshot, t->path) != 0)
 		return snapshot_fail(error, -EBUSY, "it was resumed meanwhile");
 	ret = host_image_make(dir, m->index, error);
-	if (!ret)
-		ret = taking_check_processes(t, &tree, error);
 	if (ret)
 		return ret;
-	ret = dump(t, dir, m->index, error);
-	t->criu_ms = clock_ms() - begin;
-	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	ret = settle(t, &tree, error);
 	if (!ret)
-		ret = check_unchanged(t, &program, &tree, error);
+		ret = dump(t, dir, m->index, error);
+	t->criu_ms = clock_ms() - begin;
+	tree_find(&after, &t->job->process, t->job->directory->owner);
+	if (!ret)
+		ret = check_unchanged(t, &program, &after, error);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
-	/* CRIU may have failed after it stopped the processes. */
-	if (t->stop && ret)
-		tree_signal(&tree, SIGCONT);
+	if (t->stopped && (ret || !t->stop))
+		tree_continue(&tree);
 	if (!ret)
 		tell_saved(t);
 	if (t->stop && !ret)

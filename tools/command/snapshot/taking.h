@@ -31,6 +31,7 @@ struct taking {
 	struct job *job;
 	bool stays_paused;
 	struct criu criu;
+	bool stopped;       /* the processes, by us, until they are ended or let go */
 	double criu_ms, ms; /* CRIU, and all from the request on */
 	size_t image_bytes;
 };
@@ -45,7 +46,11 @@ int taking_fail(const struct taking *t, const char *why);
  */
 int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error);
 
-/* The part of it that only needs @tree: of one user, and all found. 0 or a negative errno. */
+/* The part of it for processes that are found. 0 or a negative errno. */
+int taking_check_found(const struct taking *t, const struct tree *tree,
+		       struct snapshot_error *error);
+
+/* The part of that which only needs @tree: of one user, and all found. 0 or a negative errno. */
 int taking_check_tree(const struct tree *tree, struct snapshot_error *error);
 
 /*

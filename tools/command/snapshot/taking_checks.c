@@ -67,16 +67,22 @@ int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
 
 int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
-	char why[sizeof(error->text)], name[32];
-	int directory;
-	bool uses;
-
 	if (!t->job->seen || !host_same_ids(t->job->pid))
 		return snapshot_fail(error, -ENOTSUP,
 				     "it is in another PID namespace (a container), where it is "
 				     "process %d: run 'cudaw snapshot' there",
 				     t->job->own_pid);
 	tree_find(tree, &t->job->process, t->job->directory->owner);
+	return taking_check_found(t, tree, error);
+}
+
+int taking_check_found(const struct taking *t, const struct tree *tree,
+		       struct snapshot_error *error)
+{
+	char why[sizeof(error->text)], name[32];
+	int directory;
+	bool uses;
+
 	if (taking_check_tree(tree, error))
 		return -ENOTSUP;
 	for (size_t i = 1; i < tree->n; i++) {

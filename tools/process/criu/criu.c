@@ -293,15 +293,11 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	return false;
 }
 
-bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop)
+bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid)
 {
 	char number[16];
-	const char *const args[] = {"--tree",
-				    number,
-				    "--ghost-limit",
-				    GHOST_SIZE,
-				    stop ? "--leave-stopped" : "--leave-running",
-				    NULL};
+	const char *const args[] = {"--tree",          number, "--ghost-limit", GHOST_SIZE,
+				    "--leave-running", NULL};
 	int left = RETRIES;
 	bool done;
 

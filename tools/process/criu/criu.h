@@ -27,10 +27,10 @@ bool criu_find(struct criu *criu);
 
 /*
  * Make an image of the process @pid and its children in the directory open as @images, which is
- * shown as @path. They run on, or stay stopped if @stop. False with criu->why; then they run on,
+ * shown as @path. They run on, or stay stopped if they were. False with criu->why; then too,
  * unless CRIU was killed. If @pid ends meanwhile and CRIU does not end by itself, CRIU is killed.
  */
-bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid, bool stop);
+bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid);
 
 /*
  * Block Ctrl-C and the like (@hold) while an interrupt would leave processes half done, or unblock

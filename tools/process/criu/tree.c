@@ -26,9 +26,12 @@ static void add(struct tree *tree, pid_t pid, uint64_t start)
 {
 	struct process process;
 
+	bool found = process_find(pid, &process);
+
+	tree->halted[tree->n] = found && process.state == 'T';
 	tree->pids[tree->n] = pid;
 	tree->starts[tree->n++] = start;
-	if (process_find(pid, &process) && !process_is_of(&process, tree->owner))
+	if (found && !process_is_of(&process, tree->owner))
 		tree->foreign = pid;
 }
 
@@ -82,13 +85,43 @@ bool tree_is_below(pid_t pid, pid_t ancestor)
 	return false;
 }
 
+static void signal_one(const struct tree *tree, size_t i, int signal)
+{
+	struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
+
+	process_signal(&process, tree->owner, signal);
+}
+
 void tree_signal(const struct tree *tree, int signal)
 {
-	for (size_t i = tree->n; i-- > 0;) {
-		struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
+	for (size_t i = tree->n; i-- > 0;)
+		signal_one(tree, i, signal);
+}
 
-		process_signal(&process, tree->owner, signal);
+void tree_continue(const struct tree *tree)
+{
+	for (size_t i = tree->n; i-- > 0;)
+		if (!tree->halted[i])
+			signal_one(tree, i, SIGCONT);
+}
+
+bool tree_stop(struct tree *tree, const struct process *root, uid_t owner)
+{
+	size_t stopped = 0;
+	bool good = true;
+
+	tree_find(tree, root, owner);
+	/* A process that is stopped makes no other. */
+	while (good && stopped < tree->n) {
+		for (size_t i = stopped; i < tree->n; i++)
+			if (!tree->halted[i])
+				signal_one(tree, i, SIGSTOP);
+		stopped = tree->n;
+		good = tree_await_stop(tree);
+		while (good && process_is_there(root) && add_children(tree))
+			;
 	}
+	return good;
 }
 
 /* How often a thread has run; -1 if it is not stopped, 0 if it has ended. */

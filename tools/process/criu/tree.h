@@ -18,6 +18,7 @@
 struct tree {
 	pid_t pids[TREE_MAX];
 	uint64_t starts[TREE_MAX]; /* of each, as in struct process */
+	bool halted[TREE_MAX];     /* it was stopped when it was found */
 	size_t n;
 	uid_t owner;
 	pid_t foreign;          /* a process of another user than @owner, or 0 */
@@ -38,6 +39,15 @@ bool tree_is_below(pid_t pid, pid_t ancestor);
 
 /* Send a signal to all processes of the owner, the children first. */
 void tree_signal(const struct tree *tree, int signal);
+
+/*
+ * Find the processes as tree_find() does, and stop all of them, also those that are made meanwhile. False
+ * if one does not stop in time.
+ */
+bool tree_stop(struct tree *tree, const struct process *root, uid_t owner);
+
+/* Let all run on, except those that somebody else had stopped. */
+void tree_continue(const struct tree *tree);
 
 /* Wait until all are stopped or have ended. False if a process does not stop in time. */
 bool tree_await_stop(struct tree *tree);
