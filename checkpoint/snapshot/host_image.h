@@ -6,6 +6,7 @@
  * lists their names, sizes and hashes, and ends with a checksum as the manifest does.
  */
 #include "checkpoint/snapshot/format.h"
+#include "common/json_out.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -23,6 +24,8 @@ struct host_facts {
 	double ms;            /* the time that CRIU took */
 	const pid_t *stopped; /* that stay so after a restore */
 	size_t nstopped;
+	void (*put)(struct json_out *out, const void *arg); /* puts more keys; may be NULL */
+	const void *arg;
 };
 
 /*

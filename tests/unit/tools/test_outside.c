@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -215,49 +214,6 @@ START_TEST(every_process_has_its_own_network)
 }
 END_TEST
 
-/* A file in memory; NULL: it cannot be had here. */
-static char *map_named(const char *path, int protection, int flags)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	void *at = MAP_FAILED;
-
-	if (fd >= 0 && !ftruncate(fd, 4096))
-		at = mmap(NULL, 4096, protection, flags, fd, 0);
-	if (fd >= 0)
-		close(fd);
-	return at == MAP_FAILED ? NULL : at;
-}
-
-START_TEST(named_files_in_memory_are_named)
-{
-	static const char text[] = "a file in memory";
-	char path[64], other[64];
-	char *shared;
-
-	snprintf(path, sizeof(path), "/dev/shm/cudaw-test\n%d", getpid());
-	snprintf(other, sizeof(other), "/dev/shm/cudaw-test-%d", getpid());
-	ck_assert_ptr_nonnull(map_named(path, PROT_READ, MAP_SHARED));
-	ck_assert_ptr_nonnull(map_named(path, PROT_READ | PROT_WRITE, MAP_PRIVATE));
-	ck_assert_msg(!is_refused_for(text), "%s", why);
-	shared = map_named(path, PROT_READ | PROT_WRITE, MAP_SHARED);
-	ck_assert_ptr_nonnull(shared);
-	if (geteuid()) {
-		printf("# the files of mappings cannot be looked at (it takes root)\n");
-	} else {
-		ck_assert_msg(is_refused_for(text), "%s", why);
-		ck_assert_ptr_nonnull(strstr(why, " maps /dev/shm/cudaw-test"));
-		/* By another name it is still there. */
-		ck_assert_int_eq(rename(path, other), 0);
-		ck_assert_msg(is_refused_for(text), "%s", why);
-	}
-	unlink(path);
-	unlink(other);
-	/* Without a name CRIU has its contents. */
-	ck_assert_msg(!is_refused_for(text), "%s", why);
-	munmap(shared, 4096);
-}
-END_TEST
-
 /*
  * In a process that leads a session and has nothing open: whether a process in its session is refused
  * once the parent of that has ended. An exit status.
@@ -346,7 +302,6 @@ int main(void)
 	}
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
-	tcase_add_test(tc, named_files_in_memory_are_named);
 	tcase_add_test(tc, processes_of_the_session_are_below_it);
 	tcase_add_test(tc, periodic_timers_are_not_lost);
 	suite_add_tcase(s, tc);

@@ -22,12 +22,17 @@ static bool has_room(size_t bytes)
 	return available > HOSTMEM_RESERVE && available - HOSTMEM_RESERVE >= bytes;
 }
 
-static void close_memory(struct reading *r)
+static void unmap(struct reading *r)
 {
 	hostmem_release(r->what.into, r->size);
+	r->what.into = NULL;
+}
+
+static void close_memory(struct reading *r)
+{
+	unmap(r);
 	if (r->memory >= 0)
 		close(r->memory);
-	r->what.into = NULL;
 	r->memory = -1;
 }
 
@@ -57,6 +62,7 @@ static void *read_main(void *arg)
 	double begin = clock_ms();
 
 	r->result = snapshot_read(&r->what, &r->error);
+	unmap(r); /* takes a while, in which CRIU may still be at work */
 	r->ms = clock_ms() - begin;
 	return NULL;
 }

@@ -95,6 +95,8 @@ static int run(struct restoring *r, const char *path)
 	if (!ret)
 		report(r, &resume);
 	criu_files_free(&r->files);
+	memory_files_free(&r->memory_files);
+	json_decref(r->facts);
 	snapshot_close(&r->snapshot);
 	return ret;
 }
@@ -106,7 +108,7 @@ int cmd_restore(int argc, char **argv)
 		{"paused", no_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
 	};
-	struct restoring r = {0};
+	struct restoring r = {.reading.memory = -1};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "g:jh", options, NULL)) != -1) {

@@ -253,30 +253,24 @@ static int start_stopped(struct restoring *r, int images)
 	return started ? EXIT_DONE : EXIT_FAILED;
 }
 
-/* Which of the processes, all stopped now, were so before the snapshot. False after a message. */
-static bool keep_stopped(const struct restoring *r, struct tree *tree)
+/* Which of the processes, all stopped now, were so before the snapshot. */
+static void keep_stopped(const struct restoring *r, struct tree *tree)
 {
-	struct snapshot_error error;
-	json_t *root, *id;
+	json_t *id;
 	size_t at;
 
-	if (host_image_facts(r->snapshot.dir, r->snapshot.manifest.index, &root, &error)) {
-		complain("%s: %s", r->path, error.text);
-		return false;
-	}
 	for (size_t i = 0; i < tree->n; i++) {
 		tree->halted[i] = false;
-		json_array_foreach(json_object_get(root, "stopped"), at, id)
+		json_array_foreach(json_object_get(r->facts, "stopped"), at, id)
 			tree->halted[i] |= json_integer_value(id) == tree->pids[i];
 	}
-	json_decref(root);
-	return true;
 }
 
 /* Every byte is checked: let the new processes run, and resume the job. Returns an exit code. */
 static int let_run(struct restoring *r, const struct job_directory *directory, uint64_t since,
 		   struct job_transfer *resume)
 {
+	struct snapshot_error error;
 	struct tree tree;
 
 	if (!r->unverified && reading_end(&r->reading, r->path))
@@ -286,8 +280,11 @@ static int let_run(struct restoring *r, const struct job_directory *directory, u
 			 r->snapshot.manifest.pid);
 		return EXIT_FAILED;
 	}
-	if (!keep_stopped(r, &tree))
+	if (memory_files_give(&r->memory_files, &error)) {
+		complain("%s: %s", r->path, error.text);
 		return EXIT_FAILED;
+	}
+	keep_stopped(r, &tree);
 	tree_continue(&tree);
 	return go_on(r, directory, resume);
 }
@@ -307,13 +304,16 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 		return opened_refuse(r->path, images, &error);
 	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
 	criu_hold_signals(true);
-	ret = start_stopped(r, images);
+	ret = memory_files_make(&r->memory_files, images, &error);
+	ret = ret ? opened_refuse(r->path, ret, &error) : start_stopped(r, images);
 	close(images);
 	if (!ret) {
 		ret = let_run(r, &directory, since, resume);
 		if (ret && !r->left)
 			end_processes(r, &directory, since);
 	}
+	if (ret && !r->left)
+		memory_files_unmake(&r->memory_files);
 	if (!r->unverified)
 		reading_drop(&r->reading);
 	return ret;

@@ -13,6 +13,7 @@
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/criu_files.h"
+#include "tools/process/criu/memory_files.h"
 #include "tools/process/criu/needs.h"
 
 #include <limits.h>
@@ -32,6 +33,8 @@ struct restoring {
 	struct snapshot snapshot;
 	struct needs needs;
 	struct criu_files files;
+	json_t *facts; /* host.json, once it is checked */
+	struct memory_files memory_files;
 	char runtime_dir[PATH_MAX]; /* of the job's socket */
 	uid_t uid;                  /* owner of @runtime_dir */
 	struct criu criu;

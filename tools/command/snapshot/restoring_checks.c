@@ -105,6 +105,27 @@ static int check_ids(const struct restoring *r, int directory)
 	return EXIT_FAILED;
 }
 
+/* The files in memory that the restore makes itself; they need not be there before. */
+static int check_memory_files(struct restoring *r)
+{
+	struct criu_files *files = &r->files;
+	struct snapshot_error error;
+	size_t kept = 0;
+	int ret = host_image_facts(r->snapshot.dir, r->snapshot.manifest.index, &r->facts, &error);
+
+	if (!ret)
+		ret = memory_files_read(&r->memory_files, r->facts, &error);
+	if (!ret)
+		ret = memory_files_check(&r->memory_files, &error);
+	if (ret)
+		return opened_refuse(r->path, ret, &error);
+	for (size_t i = 0; i < files->n; i++)
+		if (!memory_files_has(&r->memory_files, files->list[i].path))
+			files->list[kept++] = files->list[i];
+	files->n = kept;
+	return EXIT_DONE;
+}
+
 static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->snapshot.manifest.index;
@@ -124,7 +145,8 @@ static int check_opened(struct restoring *r)
 		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
 		return opened_refuse(r->path, ret, &error);
 	}
-	return needs_opened(&r->snapshot, &r->files);
+	ret = check_memory_files(r);
+	return ret ? ret : needs_opened(&r->snapshot, &r->files);
 }
 
 /* Whether make_request() of restoring.c has room for the path. */

@@ -181,6 +181,7 @@ static int run(struct taking *t, const char *path)
 	}
 	if (!ret)
 		ret = report(t);
+	memory_files_free(&t->memory_files);
 	jobs_free(&t->list);
 	return ret;
 }

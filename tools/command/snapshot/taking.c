@@ -100,7 +100,10 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 		struct snapshot_error *error)
 {
 	pid_t stopped[TREE_MAX];
-	struct host_facts facts = {.ms = t->criu_ms, .stopped = stopped};
+	struct host_facts facts = {.ms = t->criu_ms,
+				   .stopped = stopped,
+				   .put = memory_files_put,
+				   .arg = &t->memory_files};
 	int ret;
 
 	for (size_t i = 0; i < tree->n; i++)
@@ -123,14 +126,19 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
-	int images = host_image_open(dir, index, error), ret = 0;
+	int images = host_image_open(dir, index, error), ret;
+	struct snapshot_error ignored;
 
 	if (images < 0)
 		return images;
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
-	if (!criu_dump(&t->criu, images, path, t->job->pid))
+	ret = memory_files_name(&t->memory_files, true, error);
+	if (!ret && !criu_dump(&t->criu, images, path, t->job->pid))
 		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
+	memory_files_name(&t->memory_files, false, &ignored);
+	if (!ret)
+		ret = memory_files_save(&t->memory_files, images, error);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
 	snprintf(core, sizeof(core), "core-%d.img", t->job->pid);
 	if (!ret && faccessat(images, core, F_OK, 0))
@@ -161,6 +169,7 @@ static void tell_saved(const struct taking *t)
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
 	tree_kill(tree);
+	memory_files_remove(&t->memory_files);
 	snapshot_in_use_clear(dir, t->job->own_pid);
 	job_unlink(t->job);
 }
@@ -190,14 +199,16 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 }
 
 /*
- * Check once more what CRIU cannot take. Before --stop the processes are stopped, and stay so: nothing changes
- * between this look, CRIU's and the end. Without it a shell that runs the job would take it for suspended. 0 or a
- * negative errno.
+ * Check once more what CRIU cannot take. Before --stop, and if there are files in memory, the processes are stopped,
+ * and stay so: nothing changes between this look, CRIU's and the end. Others are not, as a shell that runs the job
+ * takes it for suspended then. 0 or a negative errno.
  */
 static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
-	if (!t->stop)
-		return taking_check_processes(t, tree, error);
+	int ret = taking_check_processes(t, tree, error);
+
+	if (ret || (!t->stop && !t->memory_files.n))
+		return ret;
 	t->stopped = true;
 	if (!tree_stop(tree, &t->job->process, t->job->directory->owner))
 		return snapshot_fail(error, -EBUSY,

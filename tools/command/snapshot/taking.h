@@ -14,6 +14,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
+#include "tools/process/criu/memory_files.h"
 #include "tools/process/criu/tree.h"
 
 #include <limits.h>
@@ -31,8 +32,9 @@ struct taking {
 	struct job *job;
 	bool stays_paused;
 	struct criu criu;
-	bool stopped;       /* the processes, by us, until they are ended or let go */
-	double criu_ms, ms; /* CRIU, and all from the request on */
+	struct memory_files memory_files; /* since taking_check_processes() */
+	bool stopped;                     /* the processes, by us, until they are ended or let go */
+	double criu_ms, ms;               /* CRIU, and all from the request on */
 	size_t image_bytes;
 };
 
@@ -44,11 +46,10 @@ int taking_fail(const struct taking *t, const char *why);
  * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
  * negative errno, with @error.
  */
-int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error);
+int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error);
 
 /* The part of it for processes that are found. 0 or a negative errno. */
-int taking_check_found(const struct taking *t, const struct tree *tree,
-		       struct snapshot_error *error);
+int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error);
 
 /* The part of that which only needs @tree: of one user, and all found. 0 or a negative errno. */
 int taking_check_tree(const struct tree *tree, struct snapshot_error *error);

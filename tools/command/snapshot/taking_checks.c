@@ -65,7 +65,7 @@ int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
 	return 0;
 }
 
-int taking_check_processes(const struct taking *t, struct tree *tree, struct snapshot_error *error)
+int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
 	if (!t->job->seen || !host_same_ids(t->job->pid))
 		return snapshot_fail(error, -ENOTSUP,
@@ -76,8 +76,7 @@ int taking_check_processes(const struct taking *t, struct tree *tree, struct sna
 	return taking_check_found(t, tree, error);
 }
 
-int taking_check_found(const struct taking *t, const struct tree *tree,
-		       struct snapshot_error *error)
+int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error)
 {
 	char why[sizeof(error->text)], name[32];
 	int directory;
@@ -100,7 +99,11 @@ int taking_check_found(const struct taking *t, const struct tree *tree,
 	}
 	if (check_alone(t, error))
 		return -ENOTSUP;
-	return outside_none(tree, why, sizeof(why)) ? 0 : snapshot_fail(error, -ENOTSUP, "%s", why);
+	memory_files_free(&t->memory_files);
+	return memory_files_find(&t->memory_files, tree, why, sizeof(why)) &&
+			       outside_none(tree, why, sizeof(why))
+		       ? 0
+		       : snapshot_fail(error, -ENOTSUP, "%s", why);
 }
 
 /*

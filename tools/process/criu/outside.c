@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/outside.h"
 
-#include "common/system/memory_fs.h"
 #include "common/system/proc.h"
 #include "common/text.h"
 #include "tools/process/criu/descriptors.h"
@@ -251,56 +250,6 @@ static bool children_have_no_gpu(const struct tree *tree, const struct descripto
 	return true;
 }
 
-static bool is_named_in_memory(const char *path)
-{
-	struct stat st;
-
-	return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink && memory_fs(path);
-}
-
-/*
- * CRIU keeps the path alone of a file that has a name. On a disk the file is the user's, as any other;
- * in memory it is a part of what the processes know, and would come back as it is at the restore.
- * proc_pid_map_files(5): the link leads to the file that is mapped, whatever its name is now.
- */
-static bool maps_no_file_in_memory(pid_t pid, char *why, size_t size)
-{
-	char path[96], area[64], rights[8], name[LABEL_SIZE], *line = NULL;
-	bool none = true;
-	size_t room = 0;
-	FILE *maps;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	while (maps && none && getline(&line, &room, maps) > 0) {
-		int at = 0;
-
-		if (sscanf(line, "%63s %7s %*s %*s %*s %n", area, rights, &at) != 2 || !at ||
-		    line[at] != '/' || rights[1] != 'w' || rights[3] != 's')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/map_files/%s", pid, area);
-		none = !is_named_in_memory(path);
-		line[strcspn(line, "\n")] = '\0';
-		if (!none)
-			snprintf(why, size,
-				 "%s maps %s, a file in memory, which a snapshot cannot hold as "
-				 "it has a name",
-				 label(pid, name), line + at);
-	}
-	free(line);
-	if (maps)
-		fclose(maps);
-	return none;
-}
-
-static bool none_maps_files_in_memory(const struct tree *tree, char *why, size_t size)
-{
-	for (size_t i = 0; i < tree->n; i++)
-		if (!maps_no_file_in_memory(tree->pids[i], why, size))
-			return false;
-	return true;
-}
-
 /* While such a process lives, the id of its session or group is not free for a restore. */
 static bool sessions_stay_inside(const struct tree *tree, char *why, size_t size)
 {
@@ -381,7 +330,6 @@ bool outside_none(const struct tree *tree, char *why, size_t size)
 		snprintf(why, size, "out of memory for the list of its open files");
 	else
 		none = directories_are_there(tree, why, size) &&
-		       none_maps_files_in_memory(tree, why, size) &&
 		       timers_stay_armed(&mine, why, size) &&
 		       children_have_no_gpu(tree, &mine, why, size) &&
 		       no_network_has_tcp(tree, &mine, why, size) &&

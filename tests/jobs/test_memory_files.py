@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Named files of /dev/shm that a job maps: snapshots carry them, with all names."""
+import json
+import os
+import signal
+
+from restorelib import allow_stand_in, criu_after, directory, need_criu, refused, stands_in
+import proclib
+from simlib import unsanitized
+from detached import Detached
+from gpulib import check, cudaw_ok, equal, main, until
+
+SHM = "/dev/shm"
+
+
+def session_of(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+class Spawning(Detached):
+    def __init__(self):
+        super().__init__("spawn_job.py", log_mode="a")
+        self.wait_steps(3)
+        self.block = self.lines()[0].split()[1]
+
+    def names(self):
+        """Of what is in /dev/shm of this job: the block's two, and those of semaphores that it has mapped."""
+        return [name for name in os.listdir(SHM) if name.startswith(self.block)]
+
+    def finish(self):
+        os.kill(self.pid, signal.SIGINT)
+        lines = self.wait_end(60)
+        equal(lines[-1], "spawn_job: every step right", "the last line")
+        equal(self.names(), [], "what it leaves in /dev/shm")
+
+    def kill(self):
+        """With its child and Python's tracker of resources, which removes the names."""
+        ids = [int(name) for name in os.listdir("/proc") if name.isdigit() and session_of(int(name)) == self.pid]
+        for pid in sorted(ids, reverse=True):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: self.is_gone() and not any(map(session_of, ids)), 20, "the job is gone")
+
+
+def files_of(path):
+    """The list in the process image."""
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    with open(f"{path}/{host}/host.json", encoding="ascii") as file:
+        return json.load(file)["shared_files"]
+
+
+def links_in_memory():
+    """Names that CRIU, or we for it, make for a while."""
+    return {name for name in os.listdir(SHM) if name.startswith("link_remap.")}
+
+
+@unsanitized
+def they_go_with_the_job_and_come_back():
+    before, links = set(os.listdir(SHM)), links_in_memory()
+    job, path = Spawning(), directory()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    equal((job.names(), links_in_memory()), ([], links), "what is left in /dev/shm")
+    listed = files_of(path)
+    block = next(one for one in listed if job.block in one["names"])
+    equal((sorted(block["names"]), block["former"], block["size"], block["mode"], block["directory"]),
+          (sorted([job.block, f"{job.block}-again"]), [], 1 << 16, 0o600, SHM), "the block's names, size and mode")
+    check(any(one["former"] for one in listed), f"no semaphore has a former name: {listed}")
+    cudaw_ok("verify", path)
+    if stands_in():
+        check("no real CRIU" in refused("restore", path), "something does not fit")
+    else:
+        steps = job.steps()
+        cudaw_ok("restore", path)
+        equal(sorted(job.names()), sorted(block["names"]), "its names in /dev/shm")
+        former = {name for one in listed for name in one["former"]}
+        equal(former & set(os.listdir(SHM)), set(), "former names that are there")
+        job.wait_steps(steps + 5)
+        job.finish()
+    equal({name for name in os.listdir(SHM) if name.startswith("sem.")} - before, set(), "semaphores that are left")
+
+
+def a_job_that_is_rolled_back_has_what_it_had():
+    need_criu()
+    job, path = Spawning(), directory()
+    cudaw_ok("snapshot", job.pid, path)
+    equal(job.state(), "running", "the state")
+    steps = job.steps()
+    job.wait_steps(steps + 10)
+    job.kill()
+    check(job.names(), "it left nothing in /dev/shm, so nothing is replaced")
+    cudaw_ok("restore", path)
+    until(lambda: job.lines().count(f"step {steps + 10}") == 2, 30, "it makes the same steps again")
+    job.finish()
+
+
+@unsanitized
+def what_is_there_by_now_is_named():
+    job, path = Spawning(), directory()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    name = f"{SHM}/{job.block}"
+    with open(name, "w", encoding="ascii") as file:
+        file.write("another's")
+    said = refused("restore", path)
+    check(f"{name} is there, and the job needs its own" in said, said)
+    with open(name, encoding="ascii") as file:
+        equal(file.read(), "another's", "what it has then")
+    os.unlink(name)
+    if stands_in():
+        check("no real CRIU" in refused("restore", path), "something does not fit")
+    else:
+        refused("restore", path, env=criu_after("restore", "exit 1"))
+        equal(job.names(), [], "what a failed restore leaves")
+        cudaw_ok("restore", path)
+        job.finish()
+    equal(job.names(), [], "what a failed restore leaves")
+
+
+@unsanitized
+def one_that_another_program_has_is_named():
+    job = Spawning()
+    with open(f"{SHM}/{job.block}", "rb"):
+        said = refused("snapshot", "--stop", job.pid, directory(), code=6)
+    check(f"process {os.getpid()}, which is not part of the job, has a file in memory" in said, said)
+    equal(job.state(), "running", "the state")
+    job.finish()
+
+
+def a_child_that_was_stopped_stays_so():
+    """All are stopped for the snapshot, and continued after the restore, except this one."""
+    need_criu()
+    job, path = Spawning(), directory()
+    child = next(pid for pid in proclib.with_command("spawn_main") if session_of(pid) == job.pid)
+    os.kill(child, signal.SIGSTOP)
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    check(job.is_gone(), "the job is still there")
+    steps = job.steps()
+    cudaw_ok("restore", path)
+    equal(proclib.state(child), "T", "the child's state")
+    os.kill(child, signal.SIGCONT)
+    job.wait_steps(steps + 3)
+    job.finish()
+
+
+if __name__ == "__main__":
+    allow_stand_in()
+    main(they_go_with_the_job_and_come_back, a_job_that_is_rolled_back_has_what_it_had, what_is_there_by_now_is_named,
+         one_that_another_program_has_is_named, a_child_that_was_stopped_stays_so)

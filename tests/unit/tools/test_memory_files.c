@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Named files of /dev/shm that processes map: found, saved, and made again. */
+#include "tools/process/criu/memory_files.h"
+
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHM  "/dev/shm"
+#define SIZE (1UL << 20)
+
+static struct memory_files files;
+static struct snapshot_error error;
+static char name[64], second[64], path[96], other[96], why[512];
+static char images_path[] = "/tmp/cudaw-test-XXXXXX";
+static int images;
+
+static bool finds(void)
+{
+	static struct tree tree;
+	struct process self;
+
+	ck_assert(process_find(getpid(), &self));
+	tree_find(&tree, &self, getuid());
+	memory_files_free(&files);
+	return memory_files_find(&files, &tree, why, sizeof(why));
+}
+
+static char *map_file(const char *at, int protection, int flags)
+{
+	int fd = open(at, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *start = MAP_FAILED;
+
+	if (fd >= 0 && !ftruncate(fd, SIZE))
+		start = mmap(NULL, SIZE, protection, flags, fd, 0);
+	close(fd);
+	ck_assert_ptr_ne(start, MAP_FAILED);
+	return start;
+}
+
+static void setup(void)
+{
+	snprintf(name, sizeof(name), "cudaw-test-%d", getpid());
+	snprintf(second, sizeof(second), "cudaw-test-%d-again", getpid());
+	snprintf(path, sizeof(path), SHM "/%s", name);
+	snprintf(other, sizeof(other), SHM "/%s", second);
+	ck_assert_ptr_nonnull(mkdtemp(images_path));
+	images = open(images_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void teardown(void)
+{
+	memory_files_remove(&files);
+	memory_files_free(&files);
+	unlink(path);
+	unlink(other);
+	unlinkat(images, "shm-0", 0);
+	rmdir(images_path);
+	close(images);
+}
+
+START_TEST(only_what_is_named_and_shared_is_found)
+{
+	char *shared;
+
+	map_file(path, PROT_READ, MAP_SHARED);
+	map_file(path, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	ck_assert(finds());
+	ck_assert_uint_eq(files.n, 0);
+	shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_int_eq(link(path, other), 0);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_uint_eq(files.n, 1);
+	ck_assert_uint_eq(files.list[0].nnames, 2);
+	ck_assert_uint_eq(files.list[0].nformer, 0);
+	/* By its other name it is still there. */
+	unlink(path);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_uint_eq(files.list[0].nnames, 2);
+	ck_assert_uint_eq(files.list[0].nformer, 1);
+	ck_assert_str_eq(files.list[0].names[0], second);
+	/* Without a name CRIU has its contents. */
+	unlink(other);
+	ck_assert(finds());
+	ck_assert_uint_eq(files.n, 0);
+	munmap(shared, SIZE);
+}
+END_TEST
+
+START_TEST(what_cannot_be_made_again_is_named)
+{
+	char directory[128], inside[160];
+
+	map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_int_eq(chmod(path, 04700), 0);
+	ck_assert(!finds());
+	ck_assert_ptr_nonnull(strstr(why, "it is a set-id file"));
+	ck_assert_int_eq(chmod(path, 0600), 0);
+	snprintf(directory, sizeof(directory), "%s.d", path);
+	snprintf(inside, sizeof(inside), "%s/x", directory);
+	ck_assert_int_eq(mkdir(directory, 0700), 0);
+	ck_assert_int_eq(link(path, inside), 0);
+	ck_assert(!finds());
+	ck_assert_ptr_nonnull(strstr(why, "with all of its names"));
+	unlink(path);
+	ck_assert(!finds());
+	unlink(inside);
+	rmdir(directory);
+}
+END_TEST
+
+/* The list as host.json has it. */
+static json_t *list_of(const struct memory_files *found)
+{
+	char *text = NULL;
+	size_t size = 0;
+	struct json_out out = {.file = open_memstream(&text, &size)};
+	json_t *root;
+
+	json_open(&out, NULL, '{');
+	memory_files_put(&out, found);
+	json_close(&out, '}');
+	fclose(out.file);
+	root = json_loadb(text, size, 0, NULL);
+	ck_assert_ptr_nonnull(root);
+	free(text);
+	return root;
+}
+
+START_TEST(they_are_made_as_they_were)
+{
+	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), back[8] = "";
+	struct memory_files again;
+	struct stat st;
+	json_t *root;
+	int fd;
+
+	ck_assert_int_eq(link(path, other), 0);
+	ck_assert_int_eq(chmod(path, 0640), 0);
+	unlink(path);
+	strcpy(shared + SIZE / 2, "here");
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_int_eq(memory_files_save(&files, images, &error), 0);
+	root = list_of(&files);
+	ck_assert_int_eq(memory_files_read(&again, root, &error), 0);
+	json_decref(root);
+	/* While somebody has them, they stay. */
+	ck_assert_int_eq(memory_files_name(&files, true, &error), 0);
+	ck_assert_int_eq(memory_files_name(&files, false, &error), 0);
+	munmap(shared, SIZE);
+	ck_assert_int_eq(memory_files_make(&again, images, &error), 0);
+	ck_assert_uint_eq(again.made, 1);
+	fd = open(other, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_eq(st.st_nlink, 2);
+	ck_assert_uint_eq(st.st_size, SIZE);
+	ck_assert_uint_le(st.st_blocks, 16); /* the holes are holes */
+	ck_assert_int_eq(pread(fd, back, sizeof(back), SIZE / 2), sizeof(back));
+	ck_assert_str_eq(back, "here");
+	close(fd);
+	/* It is open here alone, and is another file than the list's. */
+	ck_assert_int_eq(memory_files_check(&files, &error), -EEXIST);
+	ck_assert_int_eq(memory_files_give(&again, &error), 0);
+	ck_assert_int_eq(stat(other, &st), 0);
+	ck_assert_uint_eq(st.st_nlink, 1);
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0640);
+	memory_files_unmake(&again);
+	ck_assert_int_eq(stat(other, &st), -1);
+	memory_files_free(&again);
+}
+END_TEST
+
+static const struct {
+	const char *key;
+	const char *value; /* in JSON */
+	int result;        /* of reading the list, or of the check */
+} forged[] = {
+	{"names", "[]", -EBADMSG},
+	{"names", "[\"../x\"]", -EBADMSG},
+	{"names", "[\"..\"]", -EBADMSG},
+	{"names", "[\"a/b\"]", -EBADMSG},
+	{"names", "[5]", -EBADMSG},
+	{"former", "[\"/etc/x\"]", -EBADMSG},
+	{"mode", "2541", -EBADMSG},
+	{"mode", "-1", -EBADMSG},
+	{"uid", "4294967295", -EBADMSG},
+	{"size", "\"x\"", -EBADMSG},
+	{"size", "-1", -EBADMSG},
+	{"directory", "\"dev/shm\"", -EBADMSG},
+	{"directory", "\"/etc\"", -ENOENT},
+	{"directory", "\"/dev/shm/../../etc\"", -ENOENT},
+	{"directory", "\"/proc/self/root/dev/shm\"", -ENOENT},
+};
+
+START_TEST(a_forged_list_is_refused)
+{
+	struct memory_files read;
+	json_t *root;
+	int ret;
+
+	map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_msg(finds(), "%s", why);
+	unlink(path);
+	root = list_of(&files);
+	json_object_set_new(json_array_get(json_object_get(root, "shared_files"), 0),
+			    forged[_i].key, json_loads(forged[_i].value, JSON_DECODE_ANY, NULL));
+	ret = memory_files_read(&read, root, &error);
+	if (!ret)
+		ret = memory_files_check(&read, &error);
+	ck_assert_int_eq(ret, forged[_i].result);
+	memory_files_free(&read);
+	json_decref(root);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("tools_memory_files");
+	TCase *tc = tcase_create("tools_memory_files");
+
+	if (geteuid()) {
+		printf("1..0 # SKIP the files of mappings cannot be looked at (it takes root)\n");
+		return 77;
+	}
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, only_what_is_named_and_shared_is_found);
+	tcase_add_test(tc, what_cannot_be_made_again_is_named);
+	tcase_add_test(tc, they_are_made_as_they_were);
+	tcase_add_loop_test(tc, a_forged_list_is_refused, 0, sizeof(forged) / sizeof(forged[0]));
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}

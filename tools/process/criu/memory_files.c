@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/criu/memory_files.h"
+
+#include "checkpoint/snapshot/manifest_read.h"
+#include "common/system/memory_fs.h"
+#include "common/system/write_signals.h"
+#include "common/text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#define KEY  "shared_files"
+#define COPY (1UL << 20)
+
+/* A shared, writable mapping of a file. */
+struct mapping {
+	const char *path;
+	struct stat st;
+};
+
+void memory_files_free(struct memory_files *files)
+{
+	free(files->list);
+	*files = (struct memory_files){0};
+}
+
+/*
+ * Call @take for each such mapping of the process until it returns false; that is returned. proc_pid_map_files(5):
+ * the link leads to the file that is mapped, whatever its name is now.
+ */
+static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping *m), void *arg)
+{
+	char path[96], area[64], rights[8], *line = NULL;
+	bool goes_on = true;
+	size_t room = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps = fopen(path, "re");
+	while (maps && goes_on && getline(&line, &room, maps) > 0) {
+		struct mapping m;
+		int at = 0;
+
+		if (sscanf(line, "%63s %7s %*s %*s %*s %n", area, rights, &at) != 2 || !at ||
+		    line[at] != '/' || rights[1] != 'w' || rights[3] != 's')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/map_files/%s", pid, area);
+		line[strcspn(line, "\n")] = '\0';
+		m.path = line + at;
+		if (!stat(path, &m.st) && S_ISREG(m.st.st_mode) && m.st.st_nlink && memory_fs(path))
+			goes_on = take(arg, &m);
+	}
+	free(line);
+	if (maps)
+		fclose(maps);
+	return goes_on;
+}
+
+static struct memory_file *find(const struct memory_files *files, const struct stat *st)
+{
+	for (size_t i = 0; i < files->n; i++)
+		if (files->list[i].dev == st->st_dev && files->list[i].ino == st->st_ino)
+			return &files->list[i];
+	return NULL;
+}
+
+/* Open a directory as the header says; -1: it is no such one. */
+static int open_directory(const char *path)
+{
+	char real[PATH_MAX];
+	struct stat st, up;
+	struct statfs fs;
+	int dir;
+
+	if (!realpath(path, real) || strcmp(path, real))
+		return -1;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir >= 0 && (fstatfs(dir, &fs) || fs.f_type != TMPFS_MAGIC || fstat(dir, &st) ||
+			 fstatat(dir, "..", &up, 0) || up.st_dev == st.st_dev ||
+			 (st.st_uid && st.st_uid != geteuid()) ||
+			 (st.st_mode & (S_IWGRP | S_IWOTH) && !(st.st_mode & S_ISVTX)))) {
+		close(dir);
+		dir = -1;
+	}
+	return dir;
+}
+
+static bool add_name(struct memory_file *f, const char *name)
+{
+	for (size_t i = 0; i < f->nnames; i++)
+		if (!strcmp(f->names[i], name))
+			return true;
+	if (f->nnames == MEMORY_NAMES || strlen(name) > NAME_MAX)
+		return false;
+	strcpy(f->names[f->nnames++], name);
+	return true;
+}
+
+/* All names that the file has in its directory. False: it has others elsewhere, or too many. */
+static bool find_names(struct memory_file *f, size_t links)
+{
+	int fd = open_directory(f->directory);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	bool good = dir;
+
+	while (good && (entry = readdir(dir)))
+		if (entry->d_ino == f->ino)
+			good = add_name(f, entry->d_name);
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	return good && f->nnames == links;
+}
+
+struct search {
+	struct memory_files *files;
+	const char *fault; /* why the one at @path cannot be carried */
+	char path[256];
+};
+
+static bool refuse(struct search *s, const struct mapping *m, const char *fault)
+{
+	s->fault = fault;
+	format_copy(s->path, sizeof(s->path), m->path);
+	return false;
+}
+
+static bool add_file(struct search *s, const struct mapping *m, struct memory_file **added)
+{
+	struct memory_files *files = s->files;
+	struct memory_file *list = realloc(files->list, (files->n + 1) * sizeof(*list)), *f;
+	size_t length = strrchr(m->path, '/') - m->path;
+
+	if (!list)
+		return refuse(s, m, "out of memory");
+	files->list = list;
+	f = &list[files->n];
+	*f = (struct memory_file){.dev = m->st.st_dev,
+				  .ino = m->st.st_ino,
+				  .mode = m->st.st_mode & 07777,
+				  .uid = m->st.st_uid,
+				  .gid = m->st.st_gid,
+				  .size = m->st.st_size};
+	if (length >= sizeof(f->directory))
+		return refuse(s, m, "its path is too long");
+	memcpy(f->directory, m->path, length);
+	if (!find_names(f, m->st.st_nlink))
+		return refuse(
+			s, m,
+			"it does not lie directly in a tmpfs of root's with all of its names");
+	if (f->mode & (S_ISUID | S_ISGID))
+		return refuse(s, m, "it is a set-id file");
+	files->n++;
+	*added = f;
+	return true;
+}
+
+static bool take_mapping(void *arg, const struct mapping *m)
+{
+	struct search *s = arg;
+	struct memory_file *f = find(s->files, &m->st);
+	const char *name = strrchr(m->path, '/') + 1;
+	size_t before;
+
+	if (!f && !add_file(s, m, &f))
+		return false;
+	before = f->nnames;
+	if (strncmp(m->path, f->directory, strlen(f->directory)) ||
+	    name != m->path + strlen(f->directory) + 1 || !add_name(f, name))
+		return refuse(s, m, "its former name cannot be carried");
+	f->nformer += f->nnames - before;
+	return true;
+}
+
+static bool takes_one_of(void *arg, const struct mapping *m)
+{
+	return !find(arg, &m->st);
+}
+
+/* Whether the process has one of the files open or mapped. */
+static bool has_one(const struct memory_files *files, pid_t pid)
+{
+	char path[64];
+	struct dirent *entry;
+	bool has = !each_mapping(pid, takes_one_of, (void *)files);
+	struct stat st;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	fds = opendir(path);
+	while (fds && !has && (entry = readdir(fds)))
+		has = !fstatat(dirfd(fds), entry->d_name, &st, 0) && find(files, &st);
+	if (fds)
+		closedir(fds);
+	return has;
+}
+
+/* A process outside of @tree (NULL: any) that has one of the files; 0: none. */
+static pid_t find_outsider(const struct memory_files *files, const struct tree *tree)
+{
+	DIR *proc = files->n ? opendir("/proc") : NULL;
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (proc && !found && (entry = readdir(proc))) {
+		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
+
+		if (pid && pid != getpid() && !(tree && tree_has(tree, pid)) && has_one(files, pid))
+			found = pid;
+	}
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+bool memory_files_find(struct memory_files *files, const struct tree *tree, char *why, size_t size)
+{
+	struct search search = {.files = files};
+	pid_t outsider;
+
+	*files = (struct memory_files){0};
+	for (size_t i = 0; i < tree->n; i++)
+		if (!each_mapping(tree->pids[i], take_mapping, &search)) {
+			snprintf(why, size, "%d maps %s, a file in memory: %s", tree->pids[i],
+				 search.path, search.fault);
+			return false;
+		}
+	outsider = find_outsider(files, tree);
+	if (outsider)
+		snprintf(
+			why, size,
+			"process %d, which is not part of the job, has a file in memory that the job maps, in %s",
+			outsider, files->list[0].directory);
+	return !outsider;
+}
+
+/* Whether @name in @dir is the file. */
+static bool is_it(const struct memory_file *f, int dir, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_dev == f->dev &&
+	       st.st_ino == f->ino;
+}
+
+static int fail(struct snapshot_error *error, const struct memory_file *f, size_t name, int code)
+{
+	return snapshot_fail(error, code, "%s/%s: %s", f->directory, f->names[name],
+			     error_text(-code));
+}
+
+static int name_one(const struct memory_file *f, int dir, bool have, struct snapshot_error *error)
+{
+	for (size_t i = f->nnames - f->nformer; i < f->nnames; i++) {
+		if (have && linkat(dir, f->names[0], dir, f->names[i], 0) &&
+		    !is_it(f, dir, f->names[i]))
+			return fail(error, f, i, -errno);
+		if (!have && is_it(f, dir, f->names[i]))
+			unlinkat(dir, f->names[i], 0);
+	}
+	return 0;
+}
+
+int memory_files_name(const struct memory_files *files, bool have, struct snapshot_error *error)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < files->n && !ret; i++) {
+		int dir = open_directory(files->list[i].directory);
+
+		ret = dir < 0 ? fail(error, &files->list[i], 0, -ENOENT)
+			      : name_one(&files->list[i], dir, have, error);
+		if (dir >= 0)
+			close(dir);
+	}
+	return ret;
+}
+
+static int copy_part(int from, int to, off_t at, off_t end, char *buffer)
+{
+	while (at < end) {
+		size_t want = (size_t)(end - at) < COPY ? (size_t)(end - at) : COPY;
+		ssize_t len = pread(from, buffer, want, at);
+
+		if (len <= 0)
+			return len ? -errno : -ENODATA;
+		len = pwrite(to, buffer, len, at);
+		if (len <= 0)
+			return len ? -errno : -ENOSPC;
+		at += len;
+	}
+	return 0;
+}
+
+/* Where there are no data stays a hole. */
+static int copy_data(int from, int to, off_t size, char *buffer)
+{
+	off_t at = 0, end;
+	int ret = ftruncate(to, size) ? -errno : 0;
+
+	while (!ret && at < size) {
+		at = lseek(from, at, SEEK_DATA);
+		if (at < 0)
+			return errno == ENXIO ? 0 : -errno;
+		end = lseek(from, at, SEEK_HOLE);
+		ret = end < 0 ? -errno : copy_part(from, to, at, end < size ? end : size, buffer);
+		at = end;
+	}
+	return ret;
+}
+
+/* Copy @size bytes. 0 or a negative errno. */
+static int copy(int from, int to, off_t size)
+{
+	char *buffer = malloc(COPY);
+	struct write_signals signals;
+	int ret;
+
+	write_signals_block(&signals);
+	ret = buffer ? copy_data(from, to, size, buffer) : -ENOMEM;
+	write_signals_unblock(&signals);
+	free(buffer);
+	return ret;
+}
+
+static void content_name(size_t i, char name[32])
+{
+	snprintf(name, 32, "shm-%zu", i);
+}
+
+static int save_one(const struct memory_file *f, int dir, int images, const char *name)
+{
+	int from = openat(dir, f->names[0], O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), to,
+	    ret;
+	struct stat st;
+
+	if (from < 0)
+		return -errno;
+	to = openat(images, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0 || fstat(from, &st))
+		ret = -errno;
+	else if (st.st_ino != f->ino || st.st_dev != f->dev || (size_t)st.st_size != f->size)
+		ret = -ESTALE;
+	else
+		ret = copy(from, to, st.st_size);
+	close(from);
+	if (to >= 0)
+		close(to);
+	return ret;
+}
+
+int memory_files_save(const struct memory_files *files, int images, struct snapshot_error *error)
+{
+	char name[32];
+
+	for (size_t i = 0; i < files->n; i++) {
+		const struct memory_file *f = &files->list[i];
+		int dir = open_directory(f->directory), ret;
+
+		content_name(i, name);
+		ret = dir < 0 ? -ENOENT : save_one(f, dir, images, name);
+		if (dir >= 0)
+			close(dir);
+		if (ret)
+			return fail(error, f, 0, ret);
+	}
+	return 0;
+}
+
+static void put_names(struct json_out *out, const char *key, const struct memory_file *f,
+		      size_t from, size_t to)
+{
+	json_open(out, key, '[');
+	for (; from < to; from++)
+		json_text(out, NULL, f->names[from]);
+	json_close(out, ']');
+}
+
+void memory_files_put(struct json_out *out, const void *arg)
+{
+	const struct memory_files *files = arg;
+
+	json_open(out, KEY, '[');
+	for (const struct memory_file *f = files->list; f < files->list + files->n; f++) {
+		json_open(out, NULL, '{');
+		json_text(out, "directory", f->directory);
+		put_names(out, "names", f, 0, f->nnames - f->nformer);
+		put_names(out, "former", f, f->nnames - f->nformer, f->nnames);
+		json_number(out, "inode", f->ino);
+		json_number(out, "mode", f->mode);
+		json_number(out, "uid", f->uid);
+		json_number(out, "gid", f->gid);
+		json_number(out, "size", f->size);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+}
+
+static bool read_names(struct memory_file *f, const json_t *names)
+{
+	char name[NAME_MAX + 2];
+	json_t *value;
+	size_t i;
+
+	json_array_foreach(names, i, value) {
+		snapshot_manifest_bytes(value, NULL, name, sizeof(name));
+		if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") ||
+		    !add_name(f, name))
+			return false;
+	}
+	return true;
+}
+
+static bool read_number(const json_t *object, const char *key, uint64_t most, uint64_t *number)
+{
+	const json_t *value = json_object_get(object, key);
+
+	*number = json_integer_value(value);
+	return json_is_integer(value) && json_integer_value(value) >= 0 && *number <= most;
+}
+
+static bool read_file(struct memory_file *f, const json_t *object)
+{
+	uint64_t ino, mode, uid, gid, size;
+	size_t names;
+
+	*f = (struct memory_file){0};
+	snapshot_manifest_bytes(object, "directory", f->directory, sizeof(f->directory));
+	if (*f->directory != '/' || !read_names(f, json_object_get(object, "names")) || !f->nnames)
+		return false;
+	names = f->nnames;
+	if (!read_names(f, json_object_get(object, "former")) ||
+	    !read_number(object, "inode", INT64_MAX, &ino) ||
+	    !read_number(object, "mode", 01777, &mode) ||
+	    !read_number(object, "uid", UINT32_MAX - 1, &uid) ||
+	    !read_number(object, "gid", UINT32_MAX - 1, &gid) ||
+	    !read_number(object, "size", INT64_MAX, &size))
+		return false;
+	f->nformer = f->nnames - names;
+	f->ino = ino;
+	f->mode = mode;
+	f->uid = uid;
+	f->gid = gid;
+	f->size = size;
+	return true;
+}
+
+int memory_files_read(struct memory_files *files, const json_t *root, struct snapshot_error *error)
+{
+	const json_t *list = json_object_get(root, KEY);
+
+	*files = (struct memory_files){
+		.list = calloc(json_array_size(list) + 1, sizeof(*files->list))};
+	if (!files->list)
+		return snapshot_fail(error, -ENOMEM, "out of memory");
+	for (; files->n < json_array_size(list); files->n++)
+		if (!read_file(&files->list[files->n], json_array_get(list, files->n)))
+			return snapshot_fail(error, -EBADMSG,
+					     "host.json: " KEY " %zu is not as expected", files->n);
+	return 0;
+}
+
+bool memory_files_has(const struct memory_files *files, const char *path)
+{
+	for (const struct memory_file *f = files->list; f < files->list + files->n; f++) {
+		size_t length = strlen(f->directory);
+
+		for (size_t i = 0; i < f->nnames; i++)
+			if (!strncmp(path, f->directory, length) && path[length] == '/' &&
+			    !strcmp(path + length + 1, f->names[i]))
+				return true;
+	}
+	return false;
+}
+
+static void remove_one(const struct memory_file *f, int dir)
+{
+	for (size_t i = 0; i < f->nnames; i++)
+		if (is_it(f, dir, f->names[i]))
+			unlinkat(dir, f->names[i], 0);
+}
+
+void memory_files_remove(const struct memory_files *files)
+{
+	for (size_t i = 0; i < files->n; i++) {
+		int dir = open_directory(files->list[i].directory);
+
+		if (dir < 0)
+			continue;
+		remove_one(&files->list[i], dir);
+		close(dir);
+	}
+}
+
+static int check_one(struct memory_file *f, int dir, struct snapshot_error *error)
+{
+	struct memory_files alone = {.list = f, .n = 1};
+	struct stat st;
+
+	for (size_t i = 0; i < f->nnames; i++) {
+		if (fstatat(dir, f->names[i], &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		/* Left by the job, which has ended since. */
+		f->dev = st.st_dev;
+		if (st.st_ino == f->ino && S_ISREG(st.st_mode) && st.st_uid == f->uid &&
+		    !find_outsider(&alone, NULL))
+			continue;
+		return snapshot_fail(
+			error, -EEXIST,
+			"%s/%s is there, and the job needs its own: remove it if no other program needs it",
+			f->directory, f->names[i]);
+	}
+	return 0;
+}
+
+int memory_files_check(const struct memory_files *files, struct snapshot_error *error)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < files->n && !ret; i++) {
+		struct memory_file *f = &files->list[i];
+		int dir = open_directory(f->directory);
+
+		ret = dir < 0 ? snapshot_fail(error, -ENOENT,
+					      "expected %s to be a tmpfs of root's, for %s",
+					      f->directory, f->names[0])
+			      : check_one(f, dir, error);
+		if (dir >= 0)
+			close(dir);
+	}
+	return ret;
+}
+
+/* f->dev and f->ino are those of the new file then. */
+static int make_one(struct memory_file *f, int dir, int from)
+{
+	int fd = openat(dir, f->names[0], O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600),
+	    ret;
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	ret = fstat(fd, &st) ? -errno : 0;
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	if (!ret)
+		ret = copy(from, fd, f->size);
+	if (!ret && fchmod(fd, f->mode))
+		ret = -errno;
+	for (size_t i = 1; i < f->nnames && !ret; i++)
+		if (linkat(dir, f->names[0], dir, f->names[i], 0))
+			ret = -errno;
+	if (ret)
+		remove_one(f, dir);
+	close(fd);
+	return ret;
+}
+
+int memory_files_make(struct memory_files *files, int images, struct snapshot_error *error)
+{
+	char name[32];
+	int ret = files->n ? memory_files_check(files, error) : 0;
+	struct stat st;
+
+	/* Only root's own image says what root is to make. */
+	if (!ret && files->n && (fstat(images, &st) || st.st_uid != geteuid()))
+		ret = snapshot_fail(error, -EPERM, "the process image belongs to another user");
+	if (ret)
+		return ret;
+	memory_files_remove(files);
+	for (; files->made < files->n; files->made++) {
+		struct memory_file *f = &files->list[files->made];
+		int dir = open_directory(f->directory), from;
+
+		content_name(files->made, name);
+		from = openat(images, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		ret = dir < 0 ? -ENOENT : from < 0 ? -errno : make_one(f, dir, from);
+		if (dir >= 0)
+			close(dir);
+		if (from >= 0)
+			close(from);
+		if (ret)
+			return fail(error, f, 0, ret);
+	}
+	return 0;
+}
+
+static int give_one(const struct memory_file *f, int dir)
+{
+	int fd = openat(dir, f->names[0], O_RDONLY | O_NOFOLLOW | O_CLOEXEC), ret = 0;
+
+	if (fd < 0)
+		return -errno;
+	/* A change of the owner may clear bits of the mode. */
+	if (fchown(fd, f->uid, f->gid) || fchmod(fd, f->mode))
+		ret = -errno;
+	close(fd);
+	return ret;
+}
+
+int memory_files_give(const struct memory_files *files, struct snapshot_error *error)
+{
+	int ret = memory_files_name(files, false, error);
+
+	for (size_t i = 0; i < files->n && !ret; i++) {
+		int dir = open_directory(files->list[i].directory);
+
+		ret = dir < 0 ? -ENOENT : give_one(&files->list[i], dir);
+		if (dir >= 0)
+			close(dir);
+		if (ret)
+			fail(error, &files->list[i], 0, ret);
+	}
+	return ret;
+}
+
+void memory_files_unmake(struct memory_files *files)
+{
+	files->n = files->made;
+	memory_files_remove(files);
+}
