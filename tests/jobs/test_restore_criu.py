@@ -29,7 +29,7 @@ def without_a_criu_that_will_do():
                           "is version 3.17; expected 4.1 or later"),
                          (pretended_criu("exit 1"), "--version prints no version")]:
         said = refused("snapshot", job.pid, path, code=6, env=env)
-        check(message in said and "--gpu-only" in said, said)
+        check(message in said and "--gpu-only" not in said, said)
         check(not os.path.exists(path), "the directory was made")
     if os.getuid() == 0:
         env = pretended_criu("echo Version: 4.2")
@@ -39,7 +39,8 @@ def without_a_criu_that_will_do():
         equal(done.returncode, 6, "the exit code without capabilities")
         check(f"{env['CUDAW_CRIU']} is not permitted to make process images" in done.stderr, done.stderr)
     equal(job.state(), "running", "the state")
-    cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    said = cudaw_ok("snapshot", "--gpu-only", job.pid, path)
+    check("'cudaw restore' cannot start it from there" in said, said)
     cudaw_ok("verify", path)
     check("mapped files; it has no process image" in cudaw_ok("inspect", path), "inspect says not")
     check("has no process image" in refused("restore", path), "restore does not say it")

@@ -118,10 +118,14 @@ static int report(const struct taking *t)
 		output_json(object);
 		json_decref(object);
 	} else {
-		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s of processes%s\n",
+		format_bytes(image, t->image_bytes);
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s%s\n",
 		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
 		       format_bytes(written, m.totals.written),
-		       format_bytes(stored, m.totals.stored), format_bytes(image, t->image_bytes),
+		       format_bytes(stored, m.totals.stored),
+		       t->gpu_only ? "and no process, so 'cudaw restore' cannot start it from there"
+				   : image,
+		       t->gpu_only ? "" : " of processes",
 		       t->stop           ? "; it is stopped"
 		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
 					 : "");
@@ -140,7 +144,7 @@ static bool can_take(struct taking *t)
 		return false;
 	}
 	if (!t->gpu_only && !criu_find(&t->criu)) {
-		complain("%s; --gpu-only needs no CRIU", t->criu.why);
+		complain("%s", t->criu.why);
 		return false;
 	}
 	if (t->stop && !process_can_signal()) {
