@@ -58,6 +58,26 @@ def a_pipe_to_another_program():
     runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which is not part")
 
 
+def all_reasons_are_listed_at_once():
+    """And nothing is asked of the job."""
+    theirs, mine = os.pipe()
+    ours, far, _ = connected()
+    job = Counting(stdin=theirs, pass_fds=[ours.fileno()])
+    os.close(theirs)
+    path = directory()
+    said = refused("snapshot", "--check", job.pid, path, code=6)
+    for reason in (f"descriptor 0 of {job.pid} (counter) is a pipe from {os.getpid()} (", "is a TCP connection to "):
+        check(reason in said, f"{reason!r} is not in {said!r}")
+    check(not os.path.exists(path) and said.count("\n") >= 2, said)
+    for end in (ours, far):
+        end.close()
+    os.close(mine)
+    job.finish()
+    job = Counting()
+    equal(cudaw_ok("snapshot", "--check", job.pid), f"{job.pid} can be put into a snapshot\n", "what it says")
+    job.finish()
+
+
 def a_pipe_from_another_program():
     theirs, mine = os.pipe()
     job = Counting(stdin=theirs)
@@ -417,7 +437,7 @@ def everything_that_a_data_loader_has():
 
 if __name__ == "__main__":
     allow_stand_in()
-    main(a_pipe_to_another_program, a_pipe_from_another_program,
+    main(a_pipe_to_another_program, all_reasons_are_listed_at_once, a_pipe_from_another_program,
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
          a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,

@@ -44,6 +44,23 @@ def nothing_is_started_that_cannot_go_on():
     goes_on(job, path)
 
 
+def all_reasons_are_listed_at_once():
+    job, path = stopped()
+    ran, criu = watched_criu(job)
+    equal(cudaw_ok("restore", "--check", path), f"{os.path.realpath(path)} can be restored here\n", "what it says")
+    copy = directory()
+    shutil.copytree(path, copy)
+    snapshotlib.edit_manifest(copy, lambda m: (m.update(cuda=12080), next(
+        file for file in m["files"] if "/libc.so" in file["path"]).update(build_id="0" * 40)))
+    os.rename(job.log, job.log + ".away")
+    said = refused("restore", "--check", copy, env=criu)
+    for reason in ("with build-id 0000", "expected a driver of CUDA 12.8", f"the job has {job.log} open: No such file"):
+        check(reason in said, f"{reason!r} is not in {said!r}")
+    check(not restores(criu) and not os.path.exists(ran), "CRIU was to start the job")
+    os.rename(job.log + ".away", job.log)
+    goes_on(job, path)
+
+
 def wrong_gpus_are_named():
     job, path = stopped()
     for choice, message, code in [("7=0", "there is no such GPU in the snapshot", 2),
@@ -202,7 +219,7 @@ def links_of_the_jobs_user_are_refused():
 
 if __name__ == "__main__":
     allow_stand_in()
-    main(nothing_is_started_that_cannot_go_on, wrong_gpus_are_named, other_gpus_are_asked_for,
+    main(nothing_is_started_that_cannot_go_on, all_reasons_are_listed_at_once, wrong_gpus_are_named, other_gpus_are_asked_for,
          damage_is_found_before_anything_runs, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
          the_runtime_directory_is_the_jobs_owners, links_of_the_jobs_user_are_refused)

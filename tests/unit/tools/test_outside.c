@@ -38,6 +38,13 @@ static void find_tree(void)
 	tree_find(&tree, &self, getuid());
 }
 
+static bool keep_first(void *arg, const char *text)
+{
+	(void)arg;
+	snprintf(why, sizeof(why), "%s", text);
+	return false;
+}
+
 /*
  * Whether @text is why this process and its children cannot be carried. They have pipes to the
  * test's runner, which are looked at last.
@@ -45,7 +52,9 @@ static void find_tree(void)
 static bool is_refused_for(const char *text)
 {
 	find_tree();
-	return !outside_none(&tree, why, sizeof(why)) && strstr(why, text);
+	*why = '\0';
+	outside_find(&tree, keep_first, NULL);
+	return strstr(why, text);
 }
 
 static int wait_for_signal(void *arg)
@@ -225,8 +234,7 @@ static int refuses_an_orphan(void)
 
 	setsid();
 	close_range(0, ~0U, 0);
-	find_tree();
-	if (!outside_none(&tree, why, sizeof(why)))
+	if (!is_refused_for("") || *why)
 		return 2;
 	between = fork();
 	if (!between) {

@@ -27,6 +27,8 @@ const char help_restore[] =
 	"                     takes the first ones of the same kind\n"
 	"      --no-verify    do not check the GPU memory before the job runs: the job checks it when\n"
 	"                     it reads it, and the new processes are killed if it is damaged\n"
+	"      --check        start nothing, and list all reasons for which the restore would fail;\n"
+	"                     'cudaw verify' checks the GPU memory\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
 	"  -j, --json         the result as a JSON object\n"
 	"  -h, --help         this text\n"
@@ -90,10 +92,13 @@ static int run(struct restoring *r, const char *path)
 		return ret;
 	ret = restoring_check(r);
 	r->check_ms = clock_ms() - r->began;
-	if (!ret)
+	if (!ret && r->check) {
+		printf("%s can be restored here\n", r->path);
+	} else if (!ret) {
 		ret = restoring_run(r, &resume);
-	if (!ret)
-		report(r, &resume);
+		if (!ret)
+			report(r, &resume);
+	}
 	criu_files_free(&r->files);
 	memory_files_free(&r->memory_files);
 	json_decref(r->facts);
@@ -104,9 +109,13 @@ static int run(struct restoring *r, const char *path)
 int cmd_restore(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"gpu", required_argument, NULL, 'g'}, {"no-verify", no_argument, NULL, 'n'},
-		{"paused", no_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
+		{"gpu", required_argument, NULL, 'g'},
+		{"no-verify", no_argument, NULL, 'n'},
+		{"paused", no_argument, NULL, 'p'},
+		{"json", no_argument, NULL, 'j'},
+		{"check", no_argument, NULL, 'C'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	struct restoring r = {.reading.memory = -1};
 	int opt;
@@ -123,6 +132,9 @@ int cmd_restore(int argc, char **argv)
 		case 'n':
 			r.unverified = true;
 			break;
+		case 'C':
+			r.check = true;
+			break;
 		case 'p':
 			r.paused = true;
 			break;
@@ -138,5 +150,9 @@ int cmd_restore(int argc, char **argv)
 	}
 	if (!names_given(argc, argv, "directory", true))
 		return usage_error("restore");
+	if (r.check && r.json) {
+		complain("--check has no --json");
+		return usage_error("restore");
+	}
 	return run(&r, argv[optind]);
 }

@@ -26,7 +26,7 @@ struct restoring {
 	char path[PATH_MAX];
 	char *choices[GPU_MAX];
 	size_t nchoices;
-	bool paused, unverified, json;
+	bool paused, unverified, json, check;
 	bool left; /* somebody paused it before it ran on */
 	double began;
 	double check_ms, criu_ms, start_ms;
@@ -45,7 +45,10 @@ struct restoring {
 	struct reading reading; /* of the GPU memory, unless @unverified */
 };
 
-/* All checks that need no new process, except that of the GPU memory. Returns an exit code. */
+/*
+ * All checks that need no new process, except that of the GPU memory. With r->check the others go on after one
+ * that fails. Returns an exit code.
+ */
 int restoring_check(struct restoring *r);
 
 /*

@@ -56,6 +56,12 @@ static void *read_image(void *arg)
 	return NULL;
 }
 
+/* The first failure decides. */
+static int worse(int ret, int other)
+{
+	return ret ? ret : other;
+}
+
 /* The driver, the GPUs, and the process image, which is read while the driver answers. */
 static int check_gpus_and_image(struct restoring *r)
 {
@@ -69,17 +75,17 @@ static int check_gpus_and_image(struct restoring *r)
 	ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
 	if (!ret && !r->paused)
 		ret = needs_memory(&r->snapshot, &r->needs);
-	__atomic_store_n(&r->refused, ret != EXIT_DONE, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->refused, ret && !r->check, __ATOMIC_RELAXED);
 	if (reads)
 		pthread_join(reader, NULL);
-	else if (!ret)
+	else if (!r->refused)
 		read_image(r);
-	if (!ret && r->image)
-		ret = opened_refuse(r->path, r->image, &r->image_error);
+	if (r->image && !r->refused)
+		ret = worse(ret, opened_refuse(r->path, r->image, &r->image_error));
 	return ret;
 }
 
-/* The ids of all processes and threads: CRIU's image has a file for each, and for the job's. */
+/* The ids of all other processes and threads: CRIU's image has a file for each, and for the job's. */
 static int check_ids(const struct restoring *r, int directory)
 {
 	DIR *dir = snapshot_dir_list(directory);
@@ -92,10 +98,10 @@ static int check_ids(const struct restoring *r, int directory)
 		complain("%s: %s", r->path, strerror(errno));
 		return EXIT_FAILED;
 	}
-	while (!ret && (found = readdir(dir)))
+	while ((found = readdir(dir)) && !ret)
 		if (sscanf(found->d_name, "core-%d.img", &id) == 1) {
 			whole |= id == r->snapshot.manifest.pid;
-			ret = check_id(r, id);
+			ret = id == r->snapshot.manifest.pid ? ret : check_id(r, id);
 		}
 	closedir(dir);
 	if (ret || whole)
@@ -134,19 +140,17 @@ static int check_opened(struct restoring *r)
 
 	if (directory < 0)
 		return opened_refuse(r->path, directory, &error);
-	ret = check_ids(r, directory);
-	if (ret) {
-		close(directory);
-		return ret;
-	}
 	ret = criu_files_read(directory, &r->files);
-	close(directory);
 	if (ret) {
 		snapshot_fail(&error, ret, "host-%u: files.img: %s", index, strerror(-ret));
-		return opened_refuse(r->path, ret, &error);
+		ret = opened_refuse(r->path, ret, &error);
+	} else {
+		ret = check_ids(r, directory);
+		ret = worse(ret, check_memory_files(r));
+		ret = worse(ret, needs_opened(&r->snapshot, &r->files));
 	}
-	ret = check_memory_files(r);
-	return ret ? ret : needs_opened(&r->snapshot, &r->files);
+	close(directory);
+	return ret;
 }
 
 /* Whether make_request() of restoring.c has room for the path. */
@@ -161,7 +165,7 @@ static int check_path(const struct restoring *r)
 
 int restoring_check(struct restoring *r)
 {
-	int ret;
+	int ret = EXIT_DONE;
 
 	if (!r->snapshot.manifest.image) {
 		complain(
@@ -171,14 +175,16 @@ int restoring_check(struct restoring *r)
 	}
 	if (!criu_find(&r->criu)) {
 		complain("%s", r->criu.why);
-		return EXIT_UNSUPPORTED;
+		ret = EXIT_UNSUPPORTED;
 	}
-	ret = check_id(r, r->snapshot.manifest.pid);
-	if (!ret)
-		ret = needs_files(&r->snapshot);
-	if (!ret)
-		ret = check_gpus_and_image(r);
-	if (!ret)
-		ret = check_path(r);
-	return ret ? ret : check_opened(r);
+	r->image = -ECANCELED; /* until it is read */
+	ret = worse(ret, check_id(r, r->snapshot.manifest.pid));
+	if (!ret || r->check)
+		ret = worse(ret, needs_files(&r->snapshot));
+	if (!ret || r->check)
+		ret = worse(ret, check_gpus_and_image(r));
+	if (!ret || r->check)
+		ret = worse(ret, check_path(r));
+	/* An image that is damaged says nothing. */
+	return (!ret || r->check) && !r->image ? worse(ret, check_opened(r)) : ret;
 }

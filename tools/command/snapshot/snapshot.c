@@ -23,6 +23,7 @@
 
 const char help_snapshot[] =
 	"Usage: cudaw snapshot [OPTION]... ID|NAME|PID DIR\n"
+	"       cudaw snapshot --check ID|NAME|PID [DIR]\n"
 	"\n"
 	"Write a job to the directory DIR, from which 'cudaw restore' starts it again, here or on\n"
 	"another machine: its GPU memory, and by CRIU its processes. The job is paused meanwhile\n"
@@ -34,6 +35,8 @@ const char help_snapshot[] =
 	"  -c, --compress CODEC   'zstd', 'lz4' or 'none' (none). Memory is compressed only\n"
 	"                         as far as this does not make the snapshot slower than the disk\n"
 	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
+	"      --check            take none, and list all reasons for which none could be taken now,\n"
+	"                         except those that only the pause finds\n"
 	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 	"  -j, --json             the result as a JSON object\n"
 	"  -h, --help             this text\n"
@@ -134,33 +137,75 @@ static int report(const struct taking *t)
 	return EXIT_DONE;
 }
 
-/* Whether this machine has what the snapshot needs; else a message. */
+/* Whether this machine has what the snapshot needs; else messages. */
 static bool can_take(struct taking *t)
 {
+	bool can = true;
+
 	if (t->job->directory->inside) {
 		complain("snapshot %d: its files are in another mount namespace, or it has another "
 			 "CUDAW_RUNTIME_DIR: %s; run the command as the job was run",
 			 t->job->pid, t->job->directory->path);
-		return false;
+		can = false;
 	}
 	if (!t->gpu_only && !criu_find(&t->criu)) {
 		complain("%s", t->criu.why);
-		return false;
+		can = false;
 	}
 	if (t->stop && !process_can_signal()) {
 		complain(
 			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
 			"processes need");
-		return false;
+		can = false;
 	}
-	return true;
+	return can;
+}
+
+/* With --check. Nothing is asked of the job. */
+static int check(struct taking *t)
+{
+	struct snapshot_error error = {""};
+	struct tree tree;
+	int ret = can_take(t) ? EXIT_DONE : EXIT_UNSUPPORTED;
+
+	if (taking_check_processes(t, &tree, &error)) {
+		if (*error.text)
+			taking_fail(t, error.text);
+		ret = EXIT_UNSUPPORTED;
+	}
+	if (*t->path && taking_check_directory(t))
+		ret = ret ? ret : EXIT_FAILED;
+	if (!ret)
+		printf("%d can be put into a snapshot\n", t->job->pid);
+	return ret;
+}
+
+static int take(struct taking *t)
+{
+	struct snapshot_error error;
+	struct tree tree;
+	int ret;
+
+	if (!can_take(t))
+		return EXIT_UNSUPPORTED;
+	if (!t->gpu_only && taking_check_processes(t, &tree, &error)) {
+		taking_fail(t, error.text);
+		return EXIT_UNSUPPORTED;
+	}
+	ret = taking_check_directory(t);
+	if (ret)
+		return ret;
+	/* The writer needs the room. A job with its memory there holds the lock. */
+	if (!t->job->error && !*t->job->status.snapshot)
+		taking_clean(t);
+	ret = taking_run(t);
+	return ret ? ret : report(t);
 }
 
 static int run(struct taking *t, const char *path)
 {
 	struct snapshot_error error;
-	struct tree tree;
-	int ret = absolute(path, t->path, &error);
+	int ret = path ? absolute(path, t->path, &error) : 0;
 
 	if (ret)
 		return opened_refuse(path, ret, &error);
@@ -169,34 +214,26 @@ static int run(struct taking *t, const char *path)
 	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
 	if (t->job)
 		jobs_describe(&t->job, 1);
-	if (t->job && !can_take(t))
-		ret = EXIT_UNSUPPORTED;
-	if (t->job && !ret && !t->gpu_only && taking_check_processes(t, &tree, &error)) {
-		taking_fail(t, error.text);
-		ret = EXIT_UNSUPPORTED;
-	}
-	if (t->job && !ret)
-		ret = taking_check_directory(t);
-	if (t->job && !ret) {
-		/* The writer needs the room. A job with its memory there holds the lock. */
-		if (!t->job->error && !*t->job->status.snapshot)
-			taking_clean(t);
-		ret = taking_run(t);
-	}
-	if (!ret)
-		ret = report(t);
+	if (t->job && t->check)
+		ret = check(t);
+	else if (t->job)
+		ret = take(t);
 	memory_files_free(&t->memory_files);
 	jobs_free(&t->list);
 	return ret;
 }
-
 int cmd_snapshot(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"stop", no_argument, NULL, 's'},           {"incremental", no_argument, NULL, 'i'},
-		{"compress", required_argument, NULL, 'c'}, {"gpu-only", no_argument, NULL, 'g'},
-		{"timeout", required_argument, NULL, 't'},  {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+		{"stop", no_argument, NULL, 's'},
+		{"incremental", no_argument, NULL, 'i'},
+		{"compress", required_argument, NULL, 'c'},
+		{"gpu-only", no_argument, NULL, 'g'},
+		{"check", no_argument, NULL, 'C'},
+		{"timeout", required_argument, NULL, 't'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	struct taking t = {.codec = SNAPSHOT_RAW};
 	int opt;
@@ -218,6 +255,9 @@ int cmd_snapshot(int argc, char **argv)
 		case 'g':
 			t.gpu_only = true;
 			break;
+		case 'C':
+			t.check = true;
+			break;
 		case 't':
 			if (!seconds_given("--timeout", optarg, &t.timeout_ms))
 				return usage_error("snapshot");
@@ -232,16 +272,20 @@ int cmd_snapshot(int argc, char **argv)
 			return usage_error("snapshot");
 		}
 	}
-	if (argc - optind != 2) {
+	if (argc - optind != 2 && !(t.check && argc - optind == 1)) {
 		complain("expected a job and a directory");
 		return usage_error("snapshot");
 	}
 	if (!names_given(argc, argv, "job or directory", false))
 		return usage_error("snapshot");
+	if (t.check && (t.json || t.gpu_only)) {
+		complain("--check has no --json, and is for snapshots with processes");
+		return usage_error("snapshot");
+	}
 	if (t.stop && t.gpu_only) {
 		complain("--stop with --gpu-only would end a job that cannot be restored");
 		return usage_error("snapshot");
 	}
 	t.target = argv[optind];
-	return run(&t, argv[optind + 1]);
+	return run(&t, argc - optind > 1 ? argv[optind + 1] : NULL);
 }

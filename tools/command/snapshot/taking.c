@@ -23,12 +23,6 @@
 #define LOCK_MS  5000 /* for other processes to finish reading the directory */
 #define RETRY_MS 20
 
-int taking_fail(const struct taking *t, const char *why)
-{
-	complain("snapshot %d: %s", t->job->pid, why);
-	return EXIT_FAILED;
-}
-
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
 static int let_go(struct taking *t)
 {

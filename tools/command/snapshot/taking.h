@@ -24,7 +24,7 @@
 struct taking {
 	const char *target;
 	char path[PATH_MAX];
-	bool stop, incremental, gpu_only, json;
+	bool stop, incremental, gpu_only, json, check;
 	enum snapshot_codec codec;
 	long timeout_ms;
 
@@ -44,7 +44,7 @@ int taking_fail(const struct taking *t, const char *why);
 /*
  * Whether CRIU can take the job's processes: all in our PID namespace, of one user, one of them on
  * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
- * negative errno, with @error.
+ * negative errno, with @error: the first reason. With t->check all reasons are printed, instead.
  */
 int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error);
 

@@ -16,6 +16,12 @@
 
 #define END_MS 3000 /* for an unresponsive job to exit */
 
+int taking_fail(const struct taking *t, const char *why)
+{
+	complain("snapshot %d: %s", t->job->pid, why);
+	return EXIT_FAILED;
+}
+
 bool taking_has_ended(const struct job *job)
 {
 	/* Only the socket tells whether a job that is not visible here has ended. */
@@ -76,34 +82,62 @@ int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_
 	return taking_check_found(t, tree, error);
 }
 
-int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error)
+static int check_children(const struct taking *t, const struct tree *tree,
+			  struct snapshot_error *error)
 {
-	char why[sizeof(error->text)], name[32];
-	int directory;
-	bool uses;
+	int directory = job_open_directory(t->job), ret = 0;
+	char name[32];
 
-	if (taking_check_tree(tree, error))
-		return -ENOTSUP;
-	for (size_t i = 1; i < tree->n; i++) {
+	for (size_t i = 1; i < tree->n && directory >= 0 && !ret; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
-		directory = job_open_directory(t->job);
-		uses = directory >= 0 && !faccessat(directory, name, F_OK, 0);
-		if (directory >= 0)
-			close(directory);
-		if (uses)
-			return snapshot_fail(
+		if (!faccessat(directory, name, F_OK, 0))
+			ret = snapshot_fail(
 				error, -ENOTSUP,
 				"its child %d uses the GPU as well; a snapshot can hold "
 				"only one process that does",
 				tree->pids[i]);
 	}
-	if (check_alone(t, error))
-		return -ENOTSUP;
+	if (directory >= 0)
+		close(directory);
+	return ret;
+}
+
+/* The reasons: the first one, and with --check all, which are printed. */
+struct finding {
+	const struct taking *t;
+	struct snapshot_error *error;
+	bool any;
+};
+
+/* True if the others are to be found, too. */
+static bool take_reason(void *arg, const char *why)
+{
+	struct finding *f = arg;
+
+	if (f->t->check)
+		taking_fail(f->t, why);
+	else
+		snapshot_fail(f->error, -ENOTSUP, "%s", why);
+	f->any = true;
+	return f->t->check;
+}
+
+int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error)
+{
+	struct finding f = {.t = t, .error = error};
+	struct snapshot_error one;
+	bool goes_on = !taking_check_tree(tree, &one) || take_reason(&f, one.text);
+
+	if (goes_on && check_children(t, tree, &one))
+		goes_on = take_reason(&f, one.text);
+	if (goes_on && check_alone(t, &one))
+		goes_on = take_reason(&f, one.text);
 	memory_files_free(&t->memory_files);
-	return memory_files_find(&t->memory_files, tree, why, sizeof(why)) &&
-			       outside_none(tree, why, sizeof(why))
-		       ? 0
-		       : snapshot_fail(error, -ENOTSUP, "%s", why);
+	if (goes_on && !memory_files_find(&t->memory_files, tree, one.text, sizeof(one.text)))
+		goes_on = take_reason(&f, one.text);
+	if (goes_on)
+		outside_find(tree, take_reason, &f);
+	return f.any ? -ENOTSUP : 0;
 }
 
 /*

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,29 @@
 #include <unistd.h>
 
 #define LABEL_SIZE 128
+#define WHY_SIZE   512
 #define CRIU_S     10 /* from the look at a timer to CRIU's, at most */
+
+/* The reasons on their way to the caller. */
+struct reasons {
+	bool (*take)(void *arg, const char *why);
+	void *arg;
+	bool over; /* the caller wants no more */
+};
+
+static void give(struct reasons *reasons, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void give(struct reasons *reasons, const char *fmt, ...)
+{
+	char why[WHY_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	reasons->over = !reasons->take(reasons->arg, why);
+}
 
 /* "1234 (python)" */
 static const char *label(pid_t pid, char *buf)
@@ -46,12 +69,12 @@ static bool is_read(const struct descriptor *pipe)
 	return fd >= 0;
 }
 
-static bool pipes_stay_inside(const struct descriptors *mine, const struct descriptors *others,
-			      char *why, size_t size)
+static void look_at_pipes(const struct descriptors *mine, const struct descriptors *others,
+			  struct reasons *reasons)
 {
 	char name[LABEL_SIZE], other[LABEL_SIZE];
 
-	for (size_t i = 0; i < mine->n; i++) {
+	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i], *end;
 
 		if (o->kind != DESCRIPTOR_PIPE ||
@@ -60,13 +83,10 @@ static bool pipes_stay_inside(const struct descriptors *mine, const struct descr
 		end = descriptors_find(others, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes);
 		if (!end && !(o->writes && is_read(o)))
 			continue;
-		snprintf(why, size,
-			 "descriptor %d of %s is a pipe %s %s, which is not part of the job", o->fd,
-			 label(o->pid, name), o->writes ? "to" : "from",
-			 end ? label(end->pid, other) : "a process that is not visible here");
-		return false;
+		give(reasons, "descriptor %d of %s is a pipe %s %s, which is not part of the job",
+		     o->fd, label(o->pid, name), o->writes ? "to" : "from",
+		     end ? label(end->pid, other) : "a process that is not visible here");
 	}
-	return true;
 }
 
 /*
@@ -87,47 +107,46 @@ static void address_text(const char *text, char *buf, size_t size)
 }
 
 /*
- * False if one of @mine is a TCP connection in @table of the network namespace of @pid, also to a
- * process of the job: CRIU does not take them. proc_net_tcp(5) has the format.
+ * TCP connections in @table of the network namespace of @pid, also to a process of the job: CRIU does
+ * not take them. proc_net_tcp(5) has the format.
  */
-static bool has_no_tcp(const struct descriptors *mine, pid_t pid, const char *table, char *why,
-		       size_t size)
+static void look_at_tcp(const struct descriptors *mine, pid_t pid, const char *table,
+			struct reasons *reasons)
 {
 	char path[64], line[512], remote[64], text[INET6_ADDRSTRLEN + 16], name[LABEL_SIZE];
-	const struct descriptor *found = NULL;
+	const struct descriptor *found;
 	unsigned int state;
 	unsigned long inode;
 	FILE *file;
 
 	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
 	file = fopen(path, "re");
-	while (file && !found && fgets(line, sizeof(line), file)) {
+	while (file && !reasons->over && fgets(line, sizeof(line), file)) {
 		if (sscanf(line, " %*d: %*s %63s %x %*s %*s %*s %*d %*d %lu", remote, &state,
 			   &inode) != 3 ||
 		    state == 7 || state == 10)
 			continue;
 		found = inode ? descriptors_find(mine, DESCRIPTOR_SOCKET, inode, false, false)
 			      : NULL;
+		if (!found)
+			continue;
+		address_text(remote, text, sizeof(text));
+		give(reasons,
+		     "descriptor %d of %s is a TCP connection to %s, which a snapshot cannot hold",
+		     found->fd, label(found->pid, name), text);
 	}
 	if (file)
 		fclose(file);
-	if (!found)
-		return true;
-	address_text(remote, text, sizeof(text));
-	snprintf(why, size,
-		 "descriptor %d of %s is a TCP connection to %s, which a snapshot cannot hold",
-		 found->fd, label(found->pid, name), text);
-	return false;
 }
 
 /* The same for all network namespaces of the processes, each read once. */
-static bool no_network_has_tcp(const struct tree *tree, const struct descriptors *mine, char *why,
-			       size_t size)
+static void look_at_networks(const struct tree *tree, const struct descriptors *mine,
+			     struct reasons *reasons)
 {
 	ino_t seen[TREE_MAX];
 	size_t n = 0, at;
 
-	for (size_t i = 0; i < tree->n; i++) {
+	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
 		struct stat st = {0};
 		char path[64];
 
@@ -139,11 +158,10 @@ static bool no_network_has_tcp(const struct tree *tree, const struct descriptors
 				continue;
 			seen[n++] = st.st_ino;
 		}
-		if (!has_no_tcp(mine, tree->pids[i], "tcp", why, size) ||
-		    !has_no_tcp(mine, tree->pids[i], "tcp6", why, size))
-			return false;
+		look_at_tcp(mine, tree->pids[i], "tcp", reasons);
+		if (!reasons->over)
+			look_at_tcp(mine, tree->pids[i], "tcp6", reasons);
 	}
-	return true;
 }
 
 /* A descriptor that was sent and not received yet is lost, or the image cannot be restored. */
@@ -163,55 +181,51 @@ static bool is_sending(const struct descriptor *o)
 	return sending;
 }
 
-static bool sockets_stay_inside(const struct descriptors *mine, const struct descriptors *others,
-				char *why, size_t size)
+static void look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
+			    struct reasons *reasons)
 {
 	int netlink = unix_sockets_open();
 	char name[LABEL_SIZE], other[LABEL_SIZE], path[LABEL_SIZE];
-	bool good = true;
 
-	for (size_t i = 0; i < mine->n && good; i++) {
+	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i], *end;
 		ino_t peer;
 
 		if (o->kind != DESCRIPTOR_SOCKET)
 			continue;
 		if (is_sending(o)) {
-			snprintf(why, size,
-				 "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
-				 "not received yet; CRIU may lose it (try again)",
-				 o->fd, label(o->pid, name));
-			good = false;
+			give(reasons,
+			     "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
+			     "not received yet; CRIU may lose it (try again)",
+			     o->fd, label(o->pid, name));
+			continue;
 		}
-		peer = netlink >= 0 && good ? unix_sockets_peer(netlink, o->inode) : 0;
+		peer = netlink >= 0 ? unix_sockets_peer(netlink, o->inode) : 0;
 		if (!peer || descriptors_find(mine, DESCRIPTOR_SOCKET, peer, false, false))
 			continue;
 		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
 		unix_sockets_name(netlink, peer, path, sizeof(path));
-		snprintf(
-			why, size,
-			"descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
-			o->fd, label(o->pid, name),
-			end ? label(end->pid, other) : "a process that is not visible here",
-			*path ? " at " : "", path);
-		good = false;
+		give(reasons,
+		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
+		     o->fd, label(o->pid, name),
+		     end ? label(end->pid, other) : "a process that is not visible here",
+		     *path ? " at " : "", path);
 	}
 	if (netlink >= 0)
 		close(netlink);
-	return good;
 }
 
 /*
  * The kernel appends " (deleted)" to the path of a removed directory; a directory that exists may
  * have such a name, too.
  */
-static bool directories_are_there(const struct tree *tree, char *why, size_t size)
+static void look_at_directories(const struct tree *tree, struct reasons *reasons)
 {
 	static const char removed[] = " (deleted)";
 	char link[64], path[PATH_MAX], name[LABEL_SIZE];
 	struct stat named, st;
 
-	for (size_t i = 0; i < tree->n; i++) {
+	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
 		ssize_t len;
 
 		snprintf(link, sizeof(link), "/proc/%d/cwd", tree->pids[i]);
@@ -223,58 +237,49 @@ static bool directories_are_there(const struct tree *tree, char *why, size_t siz
 		    (!stat(path, &named) && named.st_dev == st.st_dev && named.st_ino == st.st_ino))
 			continue;
 		path[len - strlen(removed)] = '\0';
-		snprintf(why, size, "the working directory of %s was removed: %s",
-			 label(tree->pids[i], name), path);
-		return false;
+		give(reasons, "the working directory of %s was removed: %s",
+		     label(tree->pids[i], name), path);
 	}
-	return true;
 }
 
 /* The driver's checkpoint takes the GPU files of the first process, which uses CUDA. */
-static bool children_have_no_gpu(const struct tree *tree, const struct descriptors *mine, char *why,
-				 size_t size)
+static void look_at_children(const struct tree *tree, const struct descriptors *mine,
+			     struct reasons *reasons)
 {
 	char name[LABEL_SIZE];
 
-	for (size_t i = 0; i < mine->n; i++) {
+	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i];
 
 		if (o->kind != DESCRIPTOR_GPU || o->pid == tree->pids[0])
 			continue;
-		snprintf(
-			why, size,
-			"its child %s has %s open: a snapshot can hold only one process that uses a GPU",
-			label(o->pid, name), o->target);
-		return false;
+		give(reasons,
+		     "its child %s has %s open: a snapshot can hold only one process that uses a GPU",
+		     label(o->pid, name), o->target);
 	}
-	return true;
 }
 
 /* While such a process lives, the id of its session or group is not free for a restore. */
-static bool sessions_stay_inside(const struct tree *tree, char *why, size_t size)
+static void look_at_sessions(const struct tree *tree, struct reasons *reasons)
 {
 	char name[LABEL_SIZE], leader[LABEL_SIZE];
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
-	bool inside = true;
 
-	while (proc && inside && (entry = readdir(proc))) {
+	while (proc && !reasons->over && (entry = readdir(proc))) {
 		pid_t pid = atoi(entry->d_name), session = pid > 0 ? getsid(pid) : 0,
 		      group = pid > 0 ? getpgid(pid) : 0;
 		bool in_session = session > 0 && tree_has(tree, session);
 
 		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))))
 			continue;
-		snprintf(why, size,
-			 "%s is in the %s of %s, but not below it: a restore would fail while it "
-			 "lives",
-			 label(pid, name), in_session ? "session" : "process group",
-			 label(in_session ? session : group, leader));
-		inside = false;
+		give(reasons,
+		     "%s is in the %s of %s, but not below it: a restore would fail while it lives",
+		     label(pid, name), in_session ? "session" : "process group",
+		     label(in_session ? session : group, leader));
 	}
 	if (proc)
 		closedir(proc);
-	return inside;
 }
 
 /*
@@ -298,45 +303,43 @@ static bool may_be_lost(const struct descriptor *timer)
 	return (period || period_ns) && (ticks || ((left || left_ns) && left < CRIU_S));
 }
 
-static bool timers_stay_armed(const struct descriptors *mine, char *why, size_t size)
+static void look_at_timers(const struct descriptors *mine, struct reasons *reasons)
 {
 	char name[LABEL_SIZE];
 
-	for (size_t i = 0; i < mine->n; i++) {
+	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i];
 
 		if (o->kind != DESCRIPTOR_TIMER || !may_be_lost(o))
 			continue;
-		snprintf(why, size,
-			 "descriptor %d of %s is a periodic timer that expires too soon: CRIU "
-			 "would restore it disarmed",
-			 o->fd, label(o->pid, name));
-		return false;
+		give(reasons,
+		     "descriptor %d of %s is a periodic timer that expires too soon: CRIU "
+		     "would restore it disarmed",
+		     o->fd, label(o->pid, name));
 	}
-	return true;
 }
 
-bool outside_none(const struct tree *tree, char *why, size_t size)
+void outside_find(const struct tree *tree, bool (*take)(void *arg, const char *why), void *arg)
 {
 	struct descriptors mine = {0}, others = {0};
-	bool none = false;
+	struct reasons reasons = {.take = take, .arg = arg};
 
 	for (size_t i = 0; i < tree->n; i++)
 		descriptors_add_process(&mine, tree->pids[i]);
 	descriptors_add_others(&others, tree);
-	if (tree->cut)
-		snprintf(why, size, "it has more than %d processes", TREE_MAX);
-	else if (mine.short_of_memory || others.short_of_memory)
-		snprintf(why, size, "out of memory for the list of its open files");
-	else
-		none = directories_are_there(tree, why, size) &&
-		       timers_stay_armed(&mine, why, size) &&
-		       children_have_no_gpu(tree, &mine, why, size) &&
-		       no_network_has_tcp(tree, &mine, why, size) &&
-		       pipes_stay_inside(&mine, &others, why, size) &&
-		       sockets_stay_inside(&mine, &others, why, size) &&
-		       sessions_stay_inside(tree, why, size);
+	if (tree->cut) {
+		give(&reasons, "it has more than %d processes", TREE_MAX);
+	} else if (mine.short_of_memory || others.short_of_memory) {
+		give(&reasons, "out of memory for the list of its open files");
+	} else {
+		look_at_directories(tree, &reasons);
+		look_at_timers(&mine, &reasons);
+		look_at_children(tree, &mine, &reasons);
+		look_at_networks(tree, &mine, &reasons);
+		look_at_pipes(&mine, &others, &reasons);
+		look_at_sockets(&mine, &others, &reasons);
+		look_at_sessions(tree, &reasons);
+	}
 	free(mine.all);
 	free(others.all);
-	return none;
 }

@@ -11,12 +11,12 @@
 #include <stdbool.h>
 
 /*
- * True if the processes of @tree have none of these, which @why names else: TCP connections, Unix
- * sockets and pipes to other processes, descriptors sent through a Unix socket and not received
- * yet, GPUs that a child has open, working directories that were removed, other processes in their
- * sessions or process groups, periodic timers that may expire before CRIU has read them. False also if there are more processes than @tree holds,
- * or too little memory. Processes and files that are not visible are not checked.
+ * Call @take with each reason until it returns false: TCP connections, Unix sockets and pipes to other
+ * processes, descriptors sent through a Unix socket and not received yet, GPUs that a child has open,
+ * working directories that were removed, other processes in their sessions or process groups, periodic
+ * timers that may expire before CRIU has read them. One reason also if there are more processes than
+ * @tree holds, or too little memory. Processes and files that are not visible are not checked.
  */
-bool outside_none(const struct tree *tree, char *why, size_t size);
+void outside_find(const struct tree *tree, bool (*take)(void *arg, const char *why), void *arg);
 
 #endif
