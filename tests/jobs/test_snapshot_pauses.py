@@ -347,27 +347,36 @@ images=$3
 ls $images > "$0.found"
 """ + IMAGE + """
 echo once more >> "$0.tried"
+cat /proc/$pid/task/*/status | awk '/ctxt_switches/ { n += $2 } END { print n }' >> "$0.runs"
 [ $(wc -l < "$0.tried") -gt 5 ] && exit 0
 : > $images/core-1.img
-echo "(00.01) Error (criu/sk-unix.c:874): External socket is used. Consider --ext" > $work/criu.log
+echo "(00.01) Error (criu/sk-unix.c:874): FAILURE" > $work/criu.log
 exit 1
 """
 
 
 def a_connection_when_criu_begins_is_no_harm():
-    """As of cudaw ps."""
-    job, criu = Counting(), pretended_criu(MET_A_CONNECTION)
-    before = set(os.listdir(SCRATCH))
-    done = subprocess.run([CUDAW, "snapshot", str(job.pid), directory()], check=False, text=True,
-                          capture_output=True, env={**base_environment(), **criu}, timeout=100 * PATIENCE)
-    equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
-    for name, wanted in (("tried", "once more\n" * 6), ("found", "")):
-        with open(f"{criu['CUDAW_CRIU']}.{name}", encoding="ascii") as file:
-            equal(file.read(), wanted, f"what was {name}")
-    check(not [name for name in set(os.listdir(SCRATCH)) - before if "criu" in name],
-          "a directory of CRIU's stays")
-    goes_on(job)
-    job.finish()
+    """As of cudaw ps. A job that was stopped runs in between, to answer."""
+    for options, failure in (((), "External socket is used. Consider --ext"),
+                             (("--stop",), "Found a closed in-flight socket to 0x1")):
+        job, criu = Counting(), pretended_criu(MET_A_CONNECTION.replace("FAILURE", failure))
+        before = set(os.listdir(SCRATCH))
+        done = subprocess.run([CUDAW, "snapshot", *options, str(job.pid), directory()], check=False, text=True,
+                              capture_output=True, env={**base_environment(), **criu}, timeout=100 * PATIENCE)
+        equal(done.returncode, 0, f"the exit code ({done.stderr.strip()})")
+        for name, wanted in (("tried", "once more\n" * 6), ("found", "")):
+            with open(f"{criu['CUDAW_CRIU']}.{name}", encoding="ascii") as file:
+                equal(file.read(), wanted, f"what was {name}")
+        check(not [name for name in set(os.listdir(SCRATCH)) - before if "criu" in name],
+              "a directory of CRIU's stays")
+        if options:
+            check(job.is_gone(), "the job is still there")
+            with open(f"{criu['CUDAW_CRIU']}.runs", encoding="ascii") as file:
+                runs = [int(line) for line in file]
+            check(len(runs) == 6 and all(a < b for a, b in zip(runs, runs[1:])), f"it ran {runs} times")
+        else:
+            goes_on(job)
+            job.finish()
 
 
 def a_resume_that_fails_leaves_the_directory_locked():

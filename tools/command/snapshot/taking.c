@@ -20,8 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOCK_MS  5000 /* for other processes to finish reading the directory */
-#define RETRY_MS 20
+#define LOCK_MS   5000 /* for other processes to finish reading the directory */
+#define RETRY_MS  20
+#define RETRIES   50  /* of CRIU, while others ask the job something */
+#define ANSWER_MS 100 /* for the job to answer them, which it does not while it is stopped */
 
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
 static int let_go(struct taking *t)
@@ -129,7 +131,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
 	ret = memory_files_name(&t->memory_files, true, error);
 	if (!ret && !criu_dump(&t->criu, images, path, t->job->pid))
-		ret = snapshot_fail(error, -EIO, "%s", t->criu.why);
+		ret = snapshot_fail(error, t->criu.again ? -EAGAIN : -EIO, "%s", t->criu.why);
 	memory_files_name(&t->memory_files, false, &ignored);
 	if (!ret)
 		ret = memory_files_save(&t->memory_files, images, error);
@@ -210,6 +212,29 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 	return taking_check_found(t, tree, error);
 }
 
+static void let_continue(struct taking *t, const struct tree *tree)
+{
+	if (t->stopped)
+		tree_continue(tree);
+	t->stopped = false;
+}
+
+/* CRIU, with the processes as they are to stay. 0 or a negative errno. */
+static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
+			   struct snapshot_error *error)
+{
+	for (int left = RETRIES;; left--) {
+		int ret = settle(t, tree, error);
+
+		if (!ret)
+			ret = dump(t, dir, index, error);
+		if (ret != -EAGAIN || !left)
+			return ret;
+		let_continue(t, tree);
+		usleep(ANSWER_MS * 1000);
+	}
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
@@ -237,17 +262,15 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	ret = host_image_make(dir, m->index, error);
 	if (ret)
 		return ret;
-	ret = settle(t, &tree, error);
-	if (!ret)
-		ret = dump(t, dir, m->index, error);
+	ret = settle_and_dump(t, dir, m->index, &tree, error);
 	t->criu_ms = clock_ms() - begin;
 	tree_find(&after, &t->job->process, t->job->directory->owner);
 	if (!ret)
 		ret = check_unchanged(t, &program, &after, error);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
-	if (t->stopped && (ret || !t->stop))
-		tree_continue(&tree);
+	if (ret || !t->stop)
+		let_continue(t, &tree);
 	if (!ret)
 		tell_saved(t);
 	if (t->stop && !ret)

@@ -25,18 +25,18 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define LOG        "criu.log"
-#define OUTPUT     "criu.out" /* its messages before it has a log */
-#define SAYS       "CRIU: "   /* before its own messages */
-#define ARGS_MAX   32
-#define MIN_MAJOR  4
-#define MIN_MINOR  1
-#define WORK       "cudaw-criu-XXXXXX"
-#define GRACE_MS   1000 /* for CRIU to end by itself after the process of its image has ended */
-#define CONNECTED  "External socket is used" /* as by a 'cudaw ps', which ends a moment later */
-#define RETRIES    50
-#define RETRY_US   100000 /* for the job to answer a requester, as a 'cudaw pause' */
-#define GHOST_SIZE "1G"   /* of deleted files that are still open: the image holds them */
+#define LOG       "criu.log"
+#define OUTPUT    "criu.out" /* its messages before it has a log */
+#define SAYS      "CRIU: "   /* before its own messages */
+#define ARGS_MAX  32
+#define MIN_MAJOR 4
+#define MIN_MINOR 1
+#define WORK      "cudaw-criu-XXXXXX"
+#define GRACE_MS  1000 /* for CRIU to end by itself after the process of its image has ended */
+/* What CRIU says of a connection, as by a 'cudaw ps': which the job has, or is yet to accept. */
+#define CONNECTED  "External socket is used"
+#define CONNECTING "in-flight socket"
+#define GHOST_SIZE "1G" /* of deleted files that are still open: the image holds them */
 
 /* The program in PATH; false: it is not there. */
 static bool find_in_path(const char *name, char *path, size_t size)
@@ -298,18 +298,17 @@ bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid)
 	char number[16];
 	const char *const args[] = {"--tree",          number, "--ghost-limit", GHOST_SIZE,
 				    "--leave-running", NULL};
-	int left = RETRIES;
 	bool done;
 
 	snprintf(number, sizeof(number), "%d", pid);
 	progress_begin("CRIU writes");
-	while (!(done = run(criu, "dump", images, path, pid, args)) && left-- &&
-	       strstr(criu->why, CONNECTED)) {
+	done = run(criu, "dump", images, path, pid, args);
+	progress_end();
+	criu->again = !done && (strstr(criu->why, CONNECTED) || strstr(criu->why, CONNECTING));
+	if (criu->again) {
 		remove_work(criu);
 		snapshot_dir_empty(images);
-		usleep(RETRY_US);
 	}
-	progress_end();
 	return done;
 }
 

@@ -17,6 +17,7 @@ struct criu {
 	int major, minor;
 	char work[160]; /* a directory for its log, in TMPDIR; it stays when something failed */
 	char why[512];  /* the failure, after "CRIU: " if CRIU reports it */
+	bool again;     /* it was a connection to the job, which may be over a moment later */
 };
 
 /*
@@ -28,7 +29,7 @@ bool criu_find(struct criu *criu);
 /*
  * Make an image of the process @pid and its children in the directory open as @images, which is
  * shown as @path. They run on, or stay stopped if they were. False with criu->why; then too,
- * unless CRIU was killed. If @pid ends meanwhile and CRIU does not end by itself, CRIU is killed.
+ * unless CRIU was killed; and if criu->again, nothing of the attempt stays. If @pid ends meanwhile and CRIU does not end by itself, CRIU is killed.
  */
 bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid);
 
