@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ceiling of any pause: plain copies between the GPU and pinned host memory, each way. With --gpus N,
- * of so many GPUs at once; the rate is that of all together.
+ * The ceiling of any pause: plain copies of --gib N (4) between the GPU and pinned host memory, each way. With
+ * --gpus N, of so many GPUs at once; the rate is that of all together.
  */
 #include "tests/programs/step.h"
 
 #include <cuda_runtime.h>
 
-#define SIZE     (4UL << 30)
 #define TIMES    3
 #define MAX_GPUS 16
 
-static unsigned long gpus = 1;
+static unsigned long gpus = 1, gib = 4;
+static size_t size;
 static void *device[MAX_GPUS], *host[MAX_GPUS];
 
 static void time_copies(const char *name, void **to, void **from, cudaMemcpyKind kind)
@@ -24,13 +24,13 @@ static void time_copies(const char *name, void **to, void **from, cudaMemcpyKind
 
 		for (unsigned long gpu = 0; gpu < gpus; gpu++) {
 			CALL(cudaSetDevice((int)gpu));
-			CALL(cudaMemcpyAsync(to[gpu], from[gpu], SIZE, kind, 0));
+			CALL(cudaMemcpyAsync(to[gpu], from[gpu], size, kind, 0));
 		}
 		for (unsigned long gpu = 0; gpu < gpus; gpu++) {
 			CALL(cudaSetDevice((int)gpu));
 			CALL(cudaDeviceSynchronize());
 		}
-		rate = (double)gpus * SIZE / (step_seconds() - start) / 1e9;
+		rate = (double)gpus * size / (step_seconds() - start) / 1e9;
 		if (rate > best)
 			best = rate;
 	}
@@ -39,16 +39,17 @@ static void time_copies(const char *name, void **to, void **from, cudaMemcpyKind
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"gpus", &gpus}};
+	const struct step_option options[] = {{"gpus", &gpus}, {"gib", &gib}};
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
+	size = gib << 30;
 	if (!gpus || gpus > MAX_GPUS)
 		step_die("bench_copy: expected 1 to %d GPUs, found %lu", MAX_GPUS, gpus);
 	for (unsigned long gpu = 0; gpu < gpus; gpu++) {
 		CALL(cudaSetDevice((int)gpu));
-		CALL(cudaMalloc(&device[gpu], SIZE));
-		CALL(cudaHostAlloc(&host[gpu], SIZE, cudaHostAllocDefault));
-		memset(host[gpu], 1, SIZE);
+		CALL(cudaMalloc(&device[gpu], size));
+		CALL(cudaHostAlloc(&host[gpu], size, cudaHostAllocDefault));
+		memset(host[gpu], 1, size);
 	}
 	time_copies("copy_to_gpu", device, host, cudaMemcpyHostToDevice);
 	time_copies("copy_to_host", host, device, cudaMemcpyDeviceToHost);
