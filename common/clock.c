@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/clock.h"
 
+#include <limits.h>
+
 double clock_ms(void)
 {
 	struct timespec now;
@@ -9,12 +11,19 @@ double clock_ms(void)
 	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
-int64_t clock_whole_ms(void)
+double clock_whole_ms(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (double)((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
+int clock_poll(double ms)
+{
+	if (ms < 0 || ms > INT_MAX)
+		return -1;
+	return (int)ms + (ms > (int)ms);
 }
 
 struct timespec clock_timespec(double ms)

@@ -8,8 +8,8 @@
 /* Milliseconds of CLOCK_MONOTONIC. Async-signal-safe. */
 double clock_ms(void);
 
-/* The same in whole ones, without floating point. Async-signal-safe. */
-int64_t clock_whole_ms(void);
+/* In whole ones: sums of such numbers are exact, and leave the floating-point flags alone. Async-signal-safe. */
+double clock_whole_ms(void);
 
 /* Milliseconds since 1970, for people: the clock may be set meanwhile. */
 uint64_t clock_unix_ms(void);
@@ -25,6 +25,9 @@ static inline double clock_shorter(double a, double b)
 {
 	return a < 0 || (b >= 0 && b < a) ? b : a;
 }
+
+/* A wait, as poll() takes it: rounded up, and endless if it is negative or infinite. */
+int clock_poll(double ms);
 
 /* A moment of clock_ms(), for calls that wait until a moment of CLOCK_MONOTONIC. */
 struct timespec clock_timespec(double ms);

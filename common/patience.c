@@ -2,9 +2,11 @@
 #include "common/patience.h"
 #include "common/clock.h"
 
-static int64_t look(struct patience *patience, int64_t most_ms)
+#include <math.h>
+
+static double look(struct patience *patience, double most_ms)
 {
-	int64_t now = clock_whole_ms(), passed = now - patience->looked_ms;
+	double now = clock_whole_ms(), passed = now - patience->looked_ms;
 
 	if (patience->looked_ms)
 		patience->waited_ms += passed < most_ms ? passed : most_ms;
@@ -12,26 +14,26 @@ static int64_t look(struct patience *patience, int64_t most_ms)
 	return patience->waited_ms;
 }
 
-int64_t patience_ms(struct patience *patience)
+double patience_ms(struct patience *patience)
 {
 	return look(patience, PATIENCE_SLICE_MS);
 }
 
 void patience_count(struct patience *patience)
 {
-	look(patience, INT64_MAX);
+	look(patience, INFINITY);
 }
 
-int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, int64_t ms)
+int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, double ms)
 {
-	int64_t end = patience_ms(patience) + ms;
+	double end = patience_ms(patience) + ms;
 
 	for (;;) {
-		int64_t left = end - patience_ms(patience);
-		int slice = left > PATIENCE_SLICE_MS ? PATIENCE_SLICE_MS : left > 0 ? (int)left : 0;
-		int ready = poll(fds, n, slice);
+		double left = end - patience_ms(patience);
+		double slice = left > PATIENCE_SLICE_MS ? PATIENCE_SLICE_MS : left > 0 ? left : 0;
+		int ready = poll(fds, n, clock_poll(slice));
 
-		if (ready || !slice)
+		if (ready || left <= 0)
 			return ready;
 	}
 }

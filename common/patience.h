@@ -8,21 +8,20 @@
  * machine was, has not waited meanwhile, and the peers may have been stopped with it.
  *
  * A struct patience belongs to one thread. All functions are async-signal-safe, and leave the floating-point
- * flags alone.
+ * flags alone: they count whole milliseconds.
  */
 #include <poll.h>
-#include <stdint.h>
 
 #define PATIENCE_SLICE_MS 100
 
 /* Of zeroes: no look yet. */
 struct patience {
-	int64_t waited_ms; /* what counts */
-	int64_t looked_ms; /* clock_whole_ms() of the last look; 0: the next one begins */
+	double waited_ms; /* what counts */
+	double looked_ms; /* clock_whole_ms() of the last look; 0: the next one begins */
 };
 
 /* The milliseconds that count since the first look. */
-int64_t patience_ms(struct patience *patience);
+double patience_ms(struct patience *patience);
 
 /* What has passed since the last look counts in full: nothing had a limit meanwhile. */
 void patience_count(struct patience *patience);
@@ -34,6 +33,6 @@ static inline void patience_skip(struct patience *patience)
 }
 
 /* poll(2) until @ms more count; the caller's limits may go by the same patience. */
-int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, int64_t ms);
+int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, double ms);
 
 #endif

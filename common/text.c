@@ -43,12 +43,12 @@ const char *format_bytes(char *buf, uint64_t bytes)
 	return format_scaled(buf, value, units[unit]);
 }
 
-const char *format_duration(char *buf, uint64_t ms)
+const char *format_duration(char *buf, double ms)
 {
-	uint64_t seconds = (ms + 500) / 1000;
+	uint64_t seconds = (uint64_t)(ms + 500) / 1000;
 
 	if (ms < 1000)
-		snprintf(buf, FORMAT_SIZE, "%" PRIu64 " ms", ms);
+		snprintf(buf, FORMAT_SIZE, "%d ms", (int)ms);
 	else if (ms < 9950)
 		format_scaled(buf, ms / 1e3, "s");
 	else if (seconds < 60)
@@ -85,7 +85,7 @@ static bool is_leap(unsigned int year)
 const char *format_utc(char *buf, uint64_t unix_ms)
 {
 	static const unsigned int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	const unsigned int ms = unix_ms % 1000, second = unix_ms / 1000 % 86400;
+	const unsigned int part = unix_ms % 1000, second = unix_ms / 1000 % 86400;
 	unsigned int days = unix_ms / 1000 / 86400, year = 1970, month = 0, length;
 
 	for (; days >= (length = 365 + is_leap(year)); year++)
@@ -93,7 +93,7 @@ const char *format_utc(char *buf, uint64_t unix_ms)
 	for (; days >= (length = lengths[month] + (month == 1 && is_leap(year))); month++)
 		days -= length;
 	snprintf(buf, FORMAT_SIZE, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", year, month + 1, days + 1,
-		 second / 3600, second / 60 % 60, second % 60, ms);
+		 second / 3600, second / 60 % 60, second % 60, part);
 	return buf;
 }
 

@@ -26,7 +26,7 @@ static inline uint64_t gib_hundredths(uint64_t bytes)
 const char *error_text(int error);
 
 const char *format_bytes(char *buf, uint64_t bytes);           /* 0 B, 340 MiB, 31.2 GiB */
-const char *format_duration(char *buf, uint64_t ms);           /* 340 ms, 1.1 s, 3 min 20 s */
+const char *format_duration(char *buf, double ms);             /* 340 ms, 1.1 s, 3 min 20 s */
 const char *format_seconds(char *buf, double ms);              /* 10 s, 0.25 s */
 const char *format_rate(char *buf, uint64_t bytes, double ms); /* 28.3 GB/s */
 

@@ -68,7 +68,7 @@ static void look_at_signals(void)
 }
 
 /* How long to sleep when nothing happens. */
-static int sleep_ms(void)
+static double sleep_ms(void)
 {
 	double ms = clock_shorter(clock_shorter(server_patience_ms(), turn_patience_ms()),
 				  clock_shorter(waits_patience_ms(), stop_patience_ms()));
@@ -152,7 +152,7 @@ static void sleep_and_read(void)
 
 	/* A negative descriptor is skipped. */
 	fds[0] = (struct pollfd){.fd = wake_reader(), .events = POLLIN};
-	if (poll(fds, 1 + n, sleep_ms()) < 0) {
+	if (poll(fds, 1 + n, clock_poll(sleep_ms())) < 0) {
 		if (errno != EINTR) {
 			pr_err_once("poll: %s; looking every %d ms instead", error_text(errno),
 				    BLIND_MS);

@@ -228,7 +228,7 @@ static void perform_all(const struct control_actions *actions)
 /* The longest of those that are asked for. */
 static void set_expiry(const struct control_event *event)
 {
-	int ms = event->options.timeout_ms;
+	double ms = event->options.timeout_ms;
 	double end = ms ? clock_ms() + ms : INFINITY;
 
 	if (event->kind == EV_RESUME && (!state.called || end > expires_ms))
@@ -413,7 +413,8 @@ void job_look_for_caller(void)
 	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
 }
 
-int job_want_snapshot(const struct snapshot_plan *plan, int timeout_ms, const struct caller *asks)
+int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,
+		      const struct caller *asks)
 {
 	const struct control_event event = {.kind = EV_SNAPSHOT,
 					    .options = {.timeout_ms = timeout_ms},

@@ -24,7 +24,8 @@ int job_take(const struct control_event *event);
  * The same for a snapshot, which @asks is to finish; NULL: a signal asked for it. @timeout_ms is
  * that of the pause that it may need.
  */
-int job_want_snapshot(const struct snapshot_plan *plan, int timeout_ms, const struct caller *asks);
+int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,
+		      const struct caller *asks);
 
 /* Pass an order to step, or to reach targets, to what is held. */
 void job_give_order(const struct hold_order *order);

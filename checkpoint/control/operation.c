@@ -318,7 +318,7 @@ static bool is_to_be_seen_through(void)
 
 void operation_see_through(void)
 {
-	int ms = 0;
+	double ms = 0;
 
 	if (!forks_adopt())
 		return;

@@ -10,10 +10,10 @@
 /* Of the number at @at in the line. */
 static bool take_ms(struct request *r, int at, int fallback)
 {
-	uint64_t ms = at < r->line.numbers ? r->line.number[at] : (uint64_t)fallback;
+	double ms = at < r->line.numbers ? r->line.number[at] : (uint64_t)fallback;
 
-	r->timeout_ms = ms > INT_MAX ? -1 : (int)ms;
-	return r->timeout_ms >= 0;
+	r->timeout_ms = ms;
+	return ms <= INT_MAX;
 }
 
 static bool take_pause(struct request *r)

@@ -25,7 +25,7 @@ struct request {
 	const char *expected; /* in place of @text, if that is no order */
 	struct line line;
 	bool hold; /* a client holds the operation (hold.h) */
-	int timeout_ms;
+	double timeout_ms;
 	enum release_choice release;
 	struct snapshot_plan plan; /* of a snapshot */
 	const char *path;          /* of done and moved; in the line */

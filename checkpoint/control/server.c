@@ -254,7 +254,7 @@ int server_poll_fds(struct pollfd *fds)
 	return n;
 }
 
-int server_patience_ms(void)
+double server_patience_ms(void)
 {
 	if (starved || !has_room())
 		return LOOK_MS;

@@ -96,7 +96,7 @@ struct client *server_adopt(int fd);
 int server_poll_fds(struct pollfd *fds);
 
 /* How long to sleep at most when nothing happens. */
-int server_patience_ms(void);
+double server_patience_ms(void);
 
 /* Read from the @fds that poll() has found ready. With @count 0 read from all clients. */
 void server_receive(const struct pollfd *fds, int count);

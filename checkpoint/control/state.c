@@ -230,7 +230,7 @@ static void commit(struct control_state *s, struct control_actions *actions)
  */
 static bool begins_again(const struct control_state *s, const struct control_event *how)
 {
-	int ms = how->options.timeout_ms;
+	double ms = how->options.timeout_ms;
 
 	if (s->activity != ACTIVITY_RESUMING)
 		return false;
@@ -292,7 +292,7 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		act(actions, ACT_REPORT);
 }
 
-static void wish_to_run(struct control_state *s, int timeout_ms, struct control_actions *actions)
+static void wish_to_run(struct control_state *s, double timeout_ms, struct control_actions *actions)
 {
 	const struct control_event how = {.options.timeout_ms = timeout_ms};
 
@@ -435,7 +435,7 @@ static void take_holder(struct control_state *s, const struct control_event *e,
 /* Somebody has asked for the resume that timed out, and waits for longer. */
 static bool is_asked_for_longer(const struct control_state *s, const struct control_event *e)
 {
-	int ms = s->options.timeout_ms;
+	double ms = s->options.timeout_ms;
 
 	return s->activity == ACTIVITY_RESUMING && e->code == END_TIMEOUT && s->timeout_ms &&
 	       (!ms || ms > s->timeout_ms);

@@ -120,7 +120,7 @@ enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
 
 /* Options of an operation. */
 struct operation_options {
-	int timeout_ms;
+	double timeout_ms;
 	enum release_choice release;
 	bool hold;
 	bool joint; /* a resume together with others, who agree by a pact (common/protocol/pact.h) */
@@ -257,7 +257,7 @@ struct control_state {
 	enum hold_phase hold; /* of the operation under way; IDLE: a paused job is held */
 	unsigned int holder;  /* the client that can undo what it asked for; 0: none */
 	bool undoes;          /* before those who hold, the opposite was wanted */
-	int timeout_ms;       /* of the operation under way */
+	double timeout_ms;    /* of the operation under way */
 };
 
 /*

@@ -126,7 +126,7 @@ static void end_wait(void)
 	if (wait.told && ms > longest_ms)
 		longest_ms = ms;
 	if (wait.told && job_state() == STATE_RUNNING)
-		log_notice("goes on, after %s", format_duration(lasted, (uint64_t)ms));
+		log_notice("goes on, after %s", format_duration(lasted, ms));
 	wait.kind = NOTHING;
 	wait.told = false;
 }
@@ -144,7 +144,7 @@ static void look_for_pause(void)
 			   format_bytes(text, engine_paused_bytes()));
 	} else if (paused_ms && job_state() == STATE_RUNNING) {
 		log_notice("goes on, after a pause of %s",
-			   format_duration(text, (uint64_t)ms_since(paused_ms)));
+			   format_duration(text, ms_since(paused_ms)));
 		paused_ms = 0;
 		wait.told = false;
 	}
@@ -175,7 +175,7 @@ static void follow(void)
 	log_notice("%s; 'cudaw ps' shows more", text);
 }
 
-int waits_patience_ms(void)
+double waits_patience_ms(void)
 {
 	double now = clock_ms(), left = INFINITY;
 
@@ -187,7 +187,7 @@ int waits_patience_ms(void)
 		left = due_ms() - now;
 	if (isinf(left))
 		return -1;
-	return left > 0 ? (int)left + 1 : 0;
+	return left > 0 ? left : 0;
 }
 
 /* Returns its word, with the words that say it in @text; NULL: it does not wait. */

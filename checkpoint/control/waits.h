@@ -16,7 +16,7 @@
 void waits_look(void);
 
 /* How long until waits_look() has something to do; negative: not before something happens. */
-int waits_patience_ms(void);
+double waits_patience_ms(void);
 
 /* What the status says: job_facts(), and what the job waits for; valid until the next call. */
 const struct answers_facts *waits_facts(void);

@@ -110,7 +110,7 @@ void engine_set_moves(const struct engine_moves *moves);
  */
 struct engine_op {
 	const struct cuda_driver *drv;
-	int timeout_ms;
+	double timeout_ms;
 	bool alone; /* of a pause or a yield: no other process of the job is asked for it as well */
 	bool awaits_lock; /* of a resume or a fill: others get a moment to leave its snapshot */
 	enum release_choice release; /* what a pause gives back */

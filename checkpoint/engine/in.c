@@ -34,7 +34,7 @@ struct in {
 	size_t next;          /* the regions before it are mapped; written atomically */
 	size_t mapped;        /* bytes of all regions */
 	double since_ms;      /* since when there is no room for the next one; 0: there is */
-	unsigned int sleep_ms;
+	double sleep_ms;
 	bool ended;     /* no further region is mapped */
 	CUresult error; /* of that */
 };
@@ -135,7 +135,7 @@ static CUresult regain_once(struct engine_op *op, size_t *needed, bool all, cons
 static int regain(struct engine_op *op, bool all, double deadline_ms)
 {
 	size_t needed[GPU_MAX] = {0};
-	unsigned int sleep_ms = ENGINE_FIRST_WAIT_MS;
+	double sleep_ms = ENGINE_FIRST_WAIT_MS;
 	const char *call = "";
 	CUresult error;
 

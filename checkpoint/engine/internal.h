@@ -156,7 +156,7 @@ CUresult engine_release_imports(const struct cuda_driver *drv);
  * -ECANCELED with a result; or -ETIME without one after @deadline_ms (clock_ms(); 0: no limit).
  */
 #define ENGINE_FIRST_WAIT_MS 20
-int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms);
+int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sleep_ms);
 
 /*
  * The resume of several processes (pact.h), of which op->progress.pact is NULL if this is none.

@@ -114,7 +114,7 @@ int engine_fail_lack(struct engine_op *op)
 	return engine_fail(&op->result, END_TIMEOUT, "%s; the job stays paused", text);
 }
 
-int engine_wait_for_memory(struct engine_op *op, double deadline_ms, unsigned int *sleep_ms)
+int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sleep_ms)
 {
 	double left_ms = deadline_ms ? deadline_ms - clock_ms() : *sleep_ms;
 	double ms = left_ms < *sleep_ms ? left_ms : *sleep_ms;

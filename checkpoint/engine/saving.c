@@ -175,20 +175,14 @@ void saving_close(struct saving *s, bool all)
 	pthread_mutex_unlock(&s->lock);
 }
 
-bool saving_is_over(struct saving *s, int wait_ms)
+bool saving_is_over(struct saving *s, double wait_ms)
 {
 	struct timespec until;
 	bool over;
 
 	if (!s->threaded && !s->over)
 		write_main(s);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += wait_ms / 1000;
-	until.tv_nsec += wait_ms % 1000 * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
+	until = clock_timespec(clock_ms() + wait_ms);
 	pthread_mutex_lock(&s->lock);
 	while (!s->over && !pthread_cond_timedwait(&s->changed, &s->lock, &until))
 		;

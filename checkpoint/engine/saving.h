@@ -72,7 +72,7 @@ void saving_arrived(void *saving, size_t piece);
 void saving_close(struct saving *saving, bool all);
 
 /* After saving_close(). Waits at most @wait_ms, unless no thread could be started. */
-bool saving_is_over(struct saving *saving, int wait_ms);
+bool saving_is_over(struct saving *saving, double wait_ms);
 
 /*
  * When it is over. 0 or a negative errno, that of the write if it failed, with saving->error. On

@@ -50,7 +50,7 @@ static bool lock_copy(void)
  */
 static int find_room(struct engine_op *op, double deadline_ms)
 {
-	unsigned int sleep_ms = ENGINE_FIRST_WAIT_MS;
+	double sleep_ms = ENGINE_FIRST_WAIT_MS;
 	size_t pool_slots, spill_slots;
 	int ret = 0;
 

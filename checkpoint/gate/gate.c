@@ -151,7 +151,7 @@ static bool await_change(int seen, struct exit_wait *w)
 	if (ms) {
 		if (!w->limit_ms)
 			w->limit_ms = in_exit ? ms : 2 * GATE_EXIT_MS;
-		left = w->limit_ms - patience_ms(&w->patience);
+		left = w->limit_ms - (int64_t)patience_ms(&w->patience);
 		if (left <= 0 && in_exit && ms > 1)
 			__atomic_store_n(&exit_ms, ms / 2, __ATOMIC_RELAXED);
 		if (left <= 0)

@@ -14,7 +14,7 @@ struct sharing_member {
 	int error;      /* why it has no answer, as of sharers_ask(); or 0 */
 	bool lost;      /* it has ended with memory that this process has imported */
 	/* By @patience: since when its resume has failed, as far as seen, and it could not be asked; or 0. */
-	int64_t failed_ms, silent_ms;
+	double failed_ms, silent_ms;
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
 	struct sharing_answer answer; /* without the sharers */

@@ -119,7 +119,7 @@ static bool is_of_our_user(int fd, pid_t *pid)
 }
 
 /* False: @fd cannot be read for @ms. */
-static bool can_be_read(struct patience *patience, int fd, int ms)
+static bool can_be_read(struct patience *patience, int fd, double ms)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 

@@ -24,7 +24,7 @@
 #define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */
 
-static int64_t waited_ms(void)
+static double waited_ms(void)
 {
 	return patience_ms(&sharing.patience);
 }
@@ -358,7 +358,7 @@ bool sharing_may_close(void)
 
 int sharing_rest(struct sharing_wait *w)
 {
-	int64_t until_ms = waited_ms() + BEGIN_MS;
+	double until_ms = waited_ms() + BEGIN_MS;
 	const struct sharing_member *m;
 	enum verdict verdict;
 	bool late;
@@ -423,7 +423,7 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 }
 
 /* True if the exporter is asked again after @error, as it may give the memory later. */
-static bool asks_again(int error, int64_t *until_ms)
+static bool asks_again(int error, double *until_ms)
 {
 	if (sharing_is_unreached(error))
 		return waited_ms() < *until_ms;
@@ -435,7 +435,7 @@ static bool asks_again(int error, int64_t *until_ms)
 static int fetch_again(struct sharing_wait *w, const struct object_name *name, int *fd,
 		       struct sharing_answer *answer)
 {
-	int64_t until_ms = waited_ms() + SHARING_LISTEN_MS;
+	double until_ms = waited_ms() + SHARING_LISTEN_MS;
 	double asked_ms = 0;
 	char why[SHARING_WHY], who[WHO];
 	int error;
@@ -588,11 +588,11 @@ static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
  * tests/unit/checkpoint/test_sharing_model.c tries all interleavings of these steps and of withdraw().
  * A change of a step here needs the same change there.
  */
-static int agree(struct sharing_wait *w, int64_t limit_ms,
+static int agree(struct sharing_wait *w, double limit_ms,
 		 enum verdict (*judge)(const struct sharing_member *),
 		 bool (*passed)(const struct sharing_member *))
 {
-	int64_t begin_ms = waited_ms();
+	double begin_ms = waited_ms();
 	struct sharing_member *m;
 	enum verdict verdict;
 	bool on = false;
@@ -651,7 +651,7 @@ static enum verdict judge_released(const struct sharing_member *m)
 
 int sharing_released(struct sharing_wait *w)
 {
-	int64_t until_ms = waited_ms() + RELEASE_MS;
+	double until_ms = waited_ms() + RELEASE_MS;
 	const struct sharing_member *m;
 	size_t held = objects_shared_held();
 	enum verdict verdict;

@@ -43,7 +43,7 @@ struct shared {
 /* How long the beat of a member has not changed. */
 struct seen {
 	uint32_t beat;
-	int64_t quiet_ms;
+	double quiet_ms;
 };
 
 struct pact {
@@ -235,7 +235,7 @@ bool pact_stop(struct pact *pact)
 }
 
 /* True if a member has not been heard of for too long. */
-static bool is_silent(struct pact *pact, size_t member, int64_t passed_ms)
+static bool is_silent(struct pact *pact, size_t member, double passed_ms)
 {
 	struct seen *seen = &pact->seen[member];
 	uint32_t beat = __atomic_load_n(&pact->shared->slots[member].beat, __ATOMIC_RELAXED);
@@ -250,7 +250,7 @@ static bool is_silent(struct pact *pact, size_t member, int64_t passed_ms)
 
 void pact_watch(struct pact *pact)
 {
-	int64_t passed_ms = -pact->watched.waited_ms;
+	double passed_ms = -pact->watched.waited_ms;
 
 	__atomic_fetch_add(&pact->shared->slots[pact->self].beat, 1, __ATOMIC_RELAXED);
 	passed_ms += patience_ms(&pact->watched);

@@ -106,7 +106,7 @@ static bool has_ended(pid_t pid)
 	return !state || state == 'Z' || state == 'X';
 }
 
-bool host_await_end(pid_t pid, int ms)
+bool host_await_end(pid_t pid, double ms)
 {
 	for (; !has_ended(pid); ms -= LOOK_MS) {
 		if (ms <= 0)

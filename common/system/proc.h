@@ -37,6 +37,6 @@ bool host_same_ids(pid_t pid);
  * Wait until a process has ended with all its threads, whether or not its parent or tracer has
  * called wait(2). False if it is still there after @ms.
  */
-bool host_await_end(pid_t pid, int ms);
+bool host_await_end(pid_t pid, double ms);
 
 #endif

@@ -87,7 +87,7 @@ UNCANCELLED(ssize_t, getdelim, (char **line, size_t *size, int end, FILE *file),
 UNCANCELLED(ssize_t, getrandom, (void *data, size_t size, unsigned int flags), (data, size, flags))
 UNCANCELLED_FD(memfd_create, (const char *name, unsigned int flags), (name, flags))
 UNCANCELLED(int, nanosleep, (const struct timespec *time, struct timespec *left), (time, left))
-UNCANCELLED(int, poll, (struct pollfd *fds, nfds_t n, int ms), (fds, n, ms))
+UNCANCELLED(int, poll, (struct pollfd *fds, nfds_t n, int timeout), (fds, n, timeout))
 UNCANCELLED(ssize_t, pread, (int fd, void *data, size_t size, off_t at), (fd, data, size, at))
 UNCANCELLED(int, pthread_cond_clockwait, (pthread_cond_t *cond, pthread_mutex_t *lock, clockid_t clock, const struct timespec *time), (cond, lock, clock, time))
 UNCANCELLED(int, pthread_cond_timedwait, (pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *time), (cond, lock, time))

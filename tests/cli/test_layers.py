@@ -163,7 +163,11 @@ def test_one_word_for_one_thing():
     finds("the tag member in tools/daemon is there more than once", "tools/daemon/more.c",
           "struct member {\n\tint more;\n};", **words)
     equal(layers("tools/job/more.c", "struct member {\n\tint more;\n};", **words), ([], 0))
-    finds("vmem/more.c: _Atomic: atomics are GCC's", "vmem/more.c", "static _Atomic int more;", **words)
+    lines, _ = layers("vmem/more.c", "static _Atomic int more;\nint wait_ms;\nlong all(uint64_t *ms);\n"
+                      "uint64_t unix_ms, params;\ndouble late_ms;", **words)
+    equal(lines, [f"vmem/more.c: {found}" for found in (
+        "_Atomic: atomics are GCC's __atomic_...()", "int wait_ms: milliseconds are double",
+        "uint64_t *ms: milliseconds are double")])
     finds("tests/more.c: atomic_load(: atomics are GCC's", "tests/more.c", "int a = atomic_load(&b);", **words)
     finds("there is no directory attic", change=lambda page: page.replace("| `checkpoint/gate` |", "| `attic` |"), **words)
 

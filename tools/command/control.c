@@ -91,7 +91,7 @@ const char help_trim[] =
 
 struct verb {
 	struct result_verb words;
-	int silence_ms;
+	double silence_ms;
 	bool mute;            /* it says nothing before its end */
 	const char *together; /* the request to several processes of one job; NULL: the same */
 	const char *spared;   /* the outcome for a process whose job failed in another one */
@@ -129,7 +129,7 @@ struct control {
 	bool no_wait, json;
 	bool driver;         /* processes that do not run under cudaw */
 	bool alone;          /* processes of one job are asked one by one */
-	long timeout_ms;     /* 0: none given */
+	double timeout_ms;   /* 0: none given */
 	size_t need;         /* BY_DRIVER_GUESS: none given */
 	const char *release; /* NULL: none given */
 	struct targets targets;
@@ -161,7 +161,7 @@ static void expect_interrupt(struct job **jobs, size_t n)
 	progress_on_interrupt(goes_on, given_up);
 }
 
-static int control_tick(struct job **jobs, size_t n)
+static double control_tick(struct job **jobs, size_t n)
 {
 	expect_interrupt(jobs, n);
 	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
@@ -179,7 +179,7 @@ static void send_request(const struct control *control, struct job **jobs, size_
 	struct job_request request = {.text = text, .line = outcome_line, .tick = control_tick};
 
 	if (control->timeout_ms)
-		snprintf(timeout, sizeof(timeout), " %ld", control->timeout_ms);
+		snprintf(timeout, sizeof(timeout), " %.0f", control->timeout_ms);
 	if (control->release)
 		snprintf(release, sizeof(release), " %s", control->release);
 	snprintf(text, sizeof(text), "%s%s%s", control->verb->words.name, timeout, release);
@@ -290,7 +290,7 @@ static size_t find_again(const struct control *control, struct job **jobs, size_
 static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 {
 	const bool pauses = control->verb == &pause_verb, resumes = control->verb == &resume_verb;
-	const long timeout_ms = control->timeout_ms;
+	const double timeout_ms = control->timeout_ms;
 	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS), left_ms;
 
 	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {

@@ -52,7 +52,7 @@ bool names_given(int argc, char **argv, const char *what, bool one)
 	return true;
 }
 
-bool seconds_given(const char *option, const char *text, long *ms)
+bool seconds_given(const char *option, const char *text, double *ms)
 {
 	char *end;
 	double seconds = strtod(text, &end);

@@ -20,6 +20,6 @@ int json_option(int argc, char **argv, const char *name, const char *help, bool 
 bool names_given(int argc, char **argv, const char *what, bool one);
 
 /* Take the value of @option ("--timeout"), in seconds. False after a message. */
-bool seconds_given(const char *option, const char *text, long *ms);
+bool seconds_given(const char *option, const char *text, double *ms);
 
 #endif

@@ -19,7 +19,7 @@
 
 /* What a command line asks for, beside the processes. */
 struct by_driver {
-	long timeout_ms; /* for running kernels, or for GPU memory to come free; 0: the default */
+	double timeout_ms; /* for running kernels, or for GPU memory to come free; 0: the default */
 	bool no_wait;
 	size_t need; /* a resume waits for so many bytes on each GPU; BY_DRIVER_GUESS: those that it held */
 	json_t *rows; /* gets an object for each process; NULL: a line on stdout instead */

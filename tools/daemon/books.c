@@ -511,14 +511,14 @@ void turns_progress(struct turns *t, uint32_t id, double now)
 		progress(t, m, now);
 }
 
-static int rest_most(const struct turns *t)
+static double rest_most(const struct turns *t)
 {
-	return t->settings.rest_ms > 0 ? (int)t->settings.rest_ms : REST_MAX_MS;
+	return t->settings.rest_ms > 0 ? t->settings.rest_ms : REST_MAX_MS;
 }
 
-int books_rest_ms(const struct turns *t, const struct account *m)
+double books_rest_ms(const struct turns *t, const struct account *m)
 {
-	int ms = m->rest_ms ? m->rest_ms : REST_MS;
+	double ms = m->rest_ms ? m->rest_ms : REST_MS;
 
 	return ms < rest_most(t) ? ms : rest_most(t);
 }
@@ -564,7 +564,7 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 	m->idle = idle;
 }
 
-int turns_idle_limit(struct turns *t, uint32_t id)
+double turns_idle_limit(struct turns *t, uint32_t id)
 {
 	struct account *m = books_find(t, id);
 

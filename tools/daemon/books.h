@@ -66,8 +66,8 @@ struct account {
 	double progress_at;   /* something has moved in its hand-over */
 	double turn_at;       /* its hand-over began; 0: one that was broken off */
 	double entered_ms;    /* how long its turns take to begin, averaged; 0: it had none */
-	int idle_limit;       /* milliseconds, as it was told; 0: not yet */
-	int rest_ms;          /* for its kernels, when it is to leave; 0: not yet told */
+	double idle_limit;    /* milliseconds, as it was told; 0: not yet */
+	double rest_ms;       /* for its kernels, when it is to leave; 0: not yet told */
 	double context_after; /* milliseconds, as in turns_context_after() */
 	double context_until; /* it could not give its context, and is not asked for it before */
 	double asked_until;   /* it is not asked for memory, or given a turn, before */
@@ -134,11 +134,11 @@ void books_end_handover(struct turns *t, struct account *m);
 bool books_order(struct turns *t, const struct turns_order *order);
 
 /* How long the kernels of @m may take when it is to leave. */
-int books_rest_ms(const struct turns *t, const struct account *m);
+double books_rest_ms(const struct turns *t, const struct account *m);
 
 double policy_quantum(const struct turns *t);
 /* Assert that nobody got a turn beside one that must run alone. */
 void policy_check(const struct turns *t);
-int policy_idle_limit(const struct turns *t, const struct account *m);
+double policy_idle_limit(const struct turns *t, const struct account *m);
 
 #endif

@@ -282,16 +282,14 @@ static void kill_late(void)
 	}
 }
 
-static int patience_ms(const struct journals *journals)
+static double patience_ms(const struct journals *journals)
 {
 	double ms = journals_are_watched(journals) ? INFINITY : BLIND_MS;
 
 	for (int i = 0; i < HOOKS_AT_ONCE; i++)
 		if (running[i].pid && !running[i].killed && running[i].end_ms - clock_ms() < ms)
 			ms = running[i].end_ms - clock_ms();
-	if (isinf(ms))
-		return -1;
-	return ms > 0 ? (int)ms + 1 : 0;
+	return ms > 0 ? ms : 0;
 }
 
 static bool any_runs(void)
@@ -355,7 +353,7 @@ static void serve(int ends)
 		fds[0] = (struct pollfd){.fd = ends, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = open ? CHANNEL : -1, .events = POLLIN};
 		fds[2] = (struct pollfd){.fd = open ? journals.inotify : -1, .events = POLLIN};
-		poll(fds, 3, patience_ms(&journals));
+		poll(fds, 3, clock_poll(patience_ms(&journals)));
 		while (read(ends, &info, sizeof(info)) > 0)
 			;
 		reap();

@@ -299,7 +299,7 @@ static void join(struct member *m, double now)
 	/* A sample comes before the next decision. */
 	for (int gpu = 0; gpu < TURNS_GPUS && connections_are_of_everybody(); gpu++)
 		set_shown(m, gpu, 0, now);
-	connection_say(m->connection, "welcome %d", parties_idle_limit(members_parties, m->id));
+	connection_say(m->connection, "welcome %.0f", parties_idle_limit(members_parties, m->id));
 	member_note("joined", m, "%s", m->command);
 }
 

@@ -50,7 +50,7 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 	m->looked_ms = 0;
 	m->heard_ms += order->timeout_ms;
 	if (order->timeout_ms)
-		snprintf(timeout, sizeof(timeout), " %d", order->timeout_ms);
+		snprintf(timeout, sizeof(timeout), " %.0f", order->timeout_ms);
 	connection_say(m->connection, "yield %lu%s%s", order->bytes, timeout,
 		       order->hold      ? " hold"
 		       : order->context ? " context"
@@ -90,7 +90,7 @@ static void give_order(const struct party_order *order, void *arg)
 		connection_say(m->connection, order->on ? "watch" : "unwatch");
 		return;
 	case PARTY_LIMIT:
-		connection_say(m->connection, "idle %d", order->timeout_ms);
+		connection_say(m->connection, "idle %.0f", order->timeout_ms);
 		return;
 	case PARTY_LET_GO:
 		member_note("dropped", m, "it cannot follow the other processes of its job");

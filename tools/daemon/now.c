@@ -7,7 +7,7 @@ static struct patience patience = {.waited_ms = 1000000};
 
 double now_ms(void)
 {
-	return (double)patience_ms(&patience);
+	return patience_ms(&patience);
 }
 
 void now_waited(void)

@@ -327,7 +327,7 @@ void parties_idle(struct parties *p, uint32_t id, bool idle, double now)
 	party_tell_idle(p, m->party, now);
 }
 
-int parties_idle_limit(struct parties *p, uint32_t id)
+double parties_idle_limit(struct parties *p, uint32_t id)
 {
 	struct process *m = parties_find(p, id);
 

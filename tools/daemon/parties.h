@@ -32,7 +32,7 @@ struct party_order {
 	uint32_t id; /* of a process */
 	uint64_t bytes;
 	uint64_t serial;
-	int timeout_ms;
+	double timeout_ms;
 	bool on;
 	bool context;
 	bool hold;
@@ -66,7 +66,7 @@ void parties_context(struct parties *p, uint32_t id, int gpu, uint64_t bytes, do
 void parties_restored(struct parties *p, uint32_t id, bool out, double now);
 void parties_want(struct parties *p, uint32_t id, double now);
 void parties_idle(struct parties *p, uint32_t id, bool idle, double now);
-int parties_idle_limit(struct parties *p, uint32_t id);
+double parties_idle_limit(struct parties *p, uint32_t id);
 /*
  * @waits_alone: it has its lease, but not all of its memory, and waits for that by itself, as after a
  * resume.

@@ -51,7 +51,7 @@ struct party {
 	enum attempt attempt;
 	enum turns_end end; /* the first failure of the order */
 	bool fails;         /* a process has failed in the round under way */
-	int timeout_ms;
+	double timeout_ms;
 	uint64_t bytes;
 	uint64_t gives[TURNS_GPUS]; /* of its processes together; of an order to give memory */
 	bool context;               /* it is to give that, too */

@@ -2,6 +2,7 @@
 #include "tools/daemon/books.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ double policy_quantum(const struct turns *t)
 	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
-int policy_idle_limit(const struct turns *t, const struct account *m)
+double policy_idle_limit(const struct turns *t, const struct account *m)
 {
 	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
 
@@ -38,7 +39,7 @@ int policy_idle_limit(const struct turns *t, const struct account *m)
 		ms = t->settings.idle_ms;
 	else
 		ms = ms < IDLE_MIN_MS ? IDLE_MIN_MS : ms > IDLE_MAX_MS ? IDLE_MAX_MS : ms;
-	return (int)ms;
+	return ms;
 }
 
 static double residence(const struct turns *t)
@@ -574,9 +575,9 @@ static void grant(struct turns *t, struct account *e)
 }
 
 /* How long those that leave for @e may go without news; 0: nobody does. */
-static int rest_of_leaving(struct turns *t, const struct account *e)
+static double rest_of_leaving(struct turns *t, const struct account *e)
 {
-	int most = 0;
+	double most = 0;
 
 	FOR_EACH_MEMBER(t, x)
 		if (x->leaves_for == e->id && books_rest_ms(t, x) > most)
@@ -603,7 +604,7 @@ static void break_off(struct turns *t, struct account *e)
 /* One step of the hand-over to @e. */
 static void hand_over(struct turns *t, struct account *e)
 {
-	int leaving = rest_of_leaving(t, e);
+	double leaving = rest_of_leaving(t, e);
 	double limit = STUCK_MS + leaving;
 
 	if (e->phase == PHASE_RUNS) {
@@ -781,7 +782,7 @@ static bool is_to_leave(const struct turns *t, const struct account *m)
 /* One that has changed by less than a tenth is as good as before, unless it was set. */
 static void tell_limit(struct turns *t, struct account *m)
 {
-	int limit = policy_idle_limit(t, m), change = abs(limit - m->idle_limit);
+	double limit = policy_idle_limit(t, m), change = fabs(limit - m->idle_limit);
 
 	if (!m->idle_limit || !change || (t->settings.idle_ms <= 0 && change < m->idle_limit / 10))
 		return;

@@ -338,7 +338,7 @@ static void pass_answer(struct parties *p, const struct turns_order *order)
 				      .serial = (uint32_t)order->serial});
 }
 
-static void pass_limit(struct parties *p, const struct party *party, int ms)
+static void pass_limit(struct parties *p, const struct party *party, double ms)
 {
 	FOR_EACH_OF(p, party, m)
 		give(p, &(struct party_order){.kind = PARTY_LIMIT, .id = m->id, .timeout_ms = ms});

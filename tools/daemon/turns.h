@@ -64,7 +64,7 @@ struct turns_order {
 	uint64_t gives[TURNS_GPUS]; /* TURNS_ALL: everything there */
 	uint64_t serial;
 	int gpu; /* of the allocation */
-	int timeout_ms;
+	double timeout_ms;
 	bool on, context;
 };
 
@@ -153,7 +153,7 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
  * take to begin, but 200 ms to 5 s. For so long the GPU may be left to it, as that costs others no more
  * than a hand-over. It joins with the limit that this returns, and TURNS_LIMIT says when it changes.
  */
-int turns_idle_limit(struct turns *t, uint32_t id);
+double turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
 /* All of its memory is to be taken, or is being taken, as its user has paused it. */

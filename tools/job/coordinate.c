@@ -24,16 +24,16 @@ struct party {
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
 	/* In a mend. */
-	int64_t further_ms; /* listened_ms() when one of its processes last got further, or ended */
-	size_t open;        /* processes that have not ended */
-	bool stuck;         /* none has got further in time: all end for that */
+	double further_ms; /* listened_ms() when one of its processes last got further, or ended */
+	size_t open;       /* processes that have not ended */
+	bool stuck;        /* none has got further in time: all end for that */
 	const struct job *missing; /* the last one that has not resumed; before that, the culprit */
 };
 
 static struct party *parties;
 
 /* The clock of all that is waited for here, which looks at it after each line and each LOOK_MS. */
-static int64_t listened_ms(void)
+static double listened_ms(void)
 {
 	static struct patience patience;
 
@@ -247,9 +247,9 @@ static void lead(struct job **jobs, size_t n, struct party *party)
 	}
 }
 
-int coordinate_tick(struct job **jobs, size_t n, int idle_ms)
+double coordinate_tick(struct job **jobs, size_t n, double idle_ms)
 {
-	int look_ms = idle_ms;
+	double look_ms = idle_ms;
 
 	for (struct party *party = parties; party; party = party->next) {
 		if (party->committed || party->culprit)
@@ -378,8 +378,8 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	free(again);
 }
 
-static int64_t mend_ms;     /* listened_ms(): from then on a mend waits for no memory */
-static int mend_silence_ms; /* and so long for parties of which no process gets further */
+static double mend_ms;         /* listened_ms(): from then on a mend waits for no memory */
+static double mend_silence_ms; /* and so long for parties of which no process gets further */
 
 static bool waits_for_memory(const struct job *job)
 {
@@ -440,7 +440,7 @@ static void mend_look(struct job **jobs, size_t n, struct party *party)
 }
 
 /* When each one has its memory, or has ended, those that have it run on. */
-static int mend_tick(struct job **jobs, size_t n)
+static double mend_tick(struct job **jobs, size_t n)
 {
 	listened_ms();
 	for (struct party *party = parties; party; party = party->next) {
@@ -462,7 +462,7 @@ static int mend_tick(struct job **jobs, size_t n)
 }
 
 /* Resume those that the pause has paused, together: kernels of theirs may wait for each other. */
-static void mend(struct job **jobs, size_t n, int silence_ms)
+static void mend(struct job **jobs, size_t n, double silence_ms)
 {
 	const struct job_request request = {.text = "resume",
 					    .party_text = n > 1 ? "regain" : NULL,
@@ -486,7 +486,7 @@ static void mend(struct job **jobs, size_t n, int silence_ms)
 			jobs[i]->end = END_FAILED;
 }
 
-void coordinate_mend(struct job **jobs, size_t n, int silence_ms)
+void coordinate_mend(struct job **jobs, size_t n, double silence_ms)
 {
 	struct job **again = calloc(n + 1, sizeof(*again));
 	size_t count = 0;

@@ -32,7 +32,7 @@ void coordinate_end(struct job **jobs, size_t n);
 int coordinate_take(struct job *job, const struct line *line);
 
 /* Send orders. Returns the milliseconds until the next call, @idle_ms if no job is held. */
-int coordinate_tick(struct job **jobs, size_t n, int idle_ms);
+double coordinate_tick(struct job **jobs, size_t n, double idle_ms);
 
 /*
  * True if the job's operation needs this command no more: it has no party, or a pact, or was told to commit.
@@ -56,6 +56,6 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job);
  * run when they can. Jobs that were paused before stay so. A job that is silent is asked to resume, too, but
  * has failed all the same.
  */
-void coordinate_mend(struct job **jobs, size_t n, int silence_ms);
+void coordinate_mend(struct job **jobs, size_t n, double silence_ms);
 
 #endif

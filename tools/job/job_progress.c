@@ -24,7 +24,7 @@ void job_progress_take(struct job *job, const struct line *line)
 	}
 }
 
-int jobs_show_progress(struct job **jobs, size_t n)
+double jobs_show_progress(struct job **jobs, size_t n)
 {
 	const struct job *first = NULL;
 	uint64_t done = 0, total = 0;

@@ -2,6 +2,7 @@
 #include "tools/job/jobs.h"
 
 #include "common/text.h"
+#include "common/clock.h"
 #include "common/patience.h"
 
 #include <errno.h>
@@ -146,7 +147,7 @@ static void take_line(struct job *job, const char *text, const struct job_reques
 }
 
 /* Read the available bytes after @listened milliseconds, and take the complete lines. */
-static void hear(struct job *job, const struct job_request *request, int64_t listened)
+static void hear(struct job *job, const struct job_request *request, double listened)
 {
 	int came = lines_read(&job->lines, job->fd, NULL), error = 0;
 	char *line = NULL;
@@ -169,8 +170,8 @@ struct round {
 	size_t n, open;
 	const struct job_request *request;
 	struct patience patience;
-	int64_t listened; /* by that */
-	int64_t retry;    /* when to call those jobs again that could not be called */
+	double listened; /* by that */
+	double retry;    /* when to call those jobs again that could not be called */
 	struct pollfd *fds;
 	struct job **polled; /* the job of each of fds */
 };
@@ -256,7 +257,7 @@ static bool any_queued(const struct round *round)
  * Hang up on jobs past their limit. Returns how long to listen to the others, at most @wait; -1: no
  * limit.
  */
-static int check_limits(const struct round *round, int wait)
+static double check_limits(const struct round *round, double wait)
 {
 	const struct job_request *request = round->request;
 
@@ -264,7 +265,7 @@ static int check_limits(const struct round *round, int wait)
 		wait = any_queued(round) ? RETRY_MS : PATIENCE_SLICE_MS;
 	for (size_t i = 0; i < round->n && request->limit_ms >= 0; i++) {
 		struct job *job = round->jobs[i];
-		int64_t left = job->heard + request->limit_ms - round->listened;
+		double left = job->heard + request->limit_ms - round->listened;
 
 		if ((job->fd < 0 && !job->queued) || job->heard < 0)
 			continue;
@@ -276,10 +277,10 @@ static int check_limits(const struct round *round, int wait)
 	return wait;
 }
 
-static void listen_to(struct round *round, int wait)
+static void listen_to(struct round *round, double wait)
 {
 	count_open(round);
-	poll(round->fds, round->open, wait);
+	poll(round->fds, round->open, clock_poll(wait));
 	round->listened = patience_ms(&round->patience);
 	for (size_t i = 0; i < round->open; i++)
 		if (round->polled[i]->fd >= 0 && round->fds[i].revents)
@@ -299,7 +300,7 @@ static int by_turn(const void *a, const void *b)
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request)
 {
 	struct round round = {.n = n, .request = request};
-	int tick_ms = request->tick ? 0 : -1;
+	double tick_ms = request->tick ? 0 : -1;
 
 	round.jobs = calloc(n + 1, sizeof(*round.jobs));
 	round.polled = calloc(n + 1, sizeof(*round.polled));

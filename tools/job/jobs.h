@@ -133,7 +133,7 @@ struct job {
 	int fd;      /* -1: none, or over */
 	bool queued; /* it has not begun yet */
 	struct lines lines;
-	int64_t heard;     /* time of its last line, or of its start, by the clock of jobs_ask() */
+	double heard;      /* time of its last line, or of its start, by the clock of jobs_ask() */
 	int error;         /* 0, or a negative errno: no proper end (see job_error_text) */
 	enum end_code end; /* END_NONE: the line function stopped before */
 	char message[PROTOCOL_MESSAGE];
@@ -159,7 +159,7 @@ struct job_list {
 struct job_request {
 	const char *text;
 	const char *party_text; /* for jobs that have a party; NULL: the same */
-	int limit_ms;           /* -1: none */
+	double limit_ms;        /* -1: none */
 	/* The limit is for silence, not for the whole conversation: each line restarts it. */
 	bool silence;
 	/*
@@ -171,7 +171,7 @@ struct job_request {
 	 * Called after every line until all conversations have ended, and after the milliseconds
 	 * that it returns. May be NULL.
 	 */
-	int (*tick)(struct job **jobs, size_t n);
+	double (*tick)(struct job **jobs, size_t n);
 };
 
 /*
@@ -241,7 +241,7 @@ void job_progress_take(struct job *job, const struct line *line);
  * progress line (progress.h). A tick function for struct job_request: returns the milliseconds
  * until the next call.
  */
-int jobs_show_progress(struct job **jobs, size_t n);
+double jobs_show_progress(struct job **jobs, size_t n);
 
 /* A job's error in words. */
 const char *job_error_text(int error);

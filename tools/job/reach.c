@@ -10,7 +10,7 @@
  * just have much to do. By the way that has not helped.
  */
 static const struct {
-	int ms;
+	double ms;
 	int part; /* of the time since the beginning; 0: none of it */
 } patience[REACH_WAYS] = {{30, 4}, {200, 4}, {1000, 2}};
 
@@ -20,7 +20,7 @@ static const struct {
 #define ARE_NEAR(least, most)  ((most) - (least) <= 1024 + (most) / 8)
 #define ARE_ALIKE(least, most) ((most) - (least) <= 8 + (most) / 8)
 
-void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms)
+void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, double now_ms)
 {
 	*reach = (struct reach){.ranks = ranks, .n = n, .begin_ms = now_ms, .change_ms = now_ms};
 	for (size_t i = 0; i < n; i++)
@@ -43,7 +43,7 @@ static void find_places(const struct reach_rank *r, struct reach_comm *c)
 	}
 }
 
-int reach_take_comms(struct reach *reach, size_t rank, const char *comms, int64_t now_ms)
+int reach_take_comms(struct reach *reach, size_t rank, const char *comms, double now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank], before = *r;
 	uint64_t parts[3];
@@ -72,7 +72,7 @@ int reach_take_comms(struct reach *reach, size_t rank, const char *comms, int64_
 	return 0;
 }
 
-bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms)
+bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, double now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank];
 
@@ -156,7 +156,7 @@ static bool lacks(const struct reach_comm *c)
 }
 
 /* Set the targets of all. */
-static void aim(struct reach *reach, const struct steps *steps, int64_t now_ms)
+static void aim(struct reach *reach, const struct steps *steps, double now_ms)
 {
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
@@ -180,7 +180,7 @@ static void aim(struct reach *reach, const struct steps *steps, int64_t now_ms)
 }
 
 /* False: there is no communicator for @way. */
-static bool begin_way(struct reach *reach, enum reach_way way, int64_t now_ms)
+static bool begin_way(struct reach *reach, enum reach_way way, double now_ms)
 {
 	bool any = way != REACH_WORLD;
 
@@ -222,7 +222,7 @@ static bool is_short(const struct reach_rank *r)
 }
 
 /* A rank on its way has not come nearer to one of its targets for long. */
-static bool any_is_still(const struct reach *reach, const struct steps *steps, int64_t now_ms)
+static bool any_is_still(const struct reach *reach, const struct steps *steps, double now_ms)
 {
 	for (size_t i = 0; i < reach->n; i++) {
 		const struct reach_rank *r = &reach->ranks[i];
@@ -272,7 +272,7 @@ static bool order(struct reach *reach, struct steps *steps)
  * Tell @steps the launches that not all ranks make. No way has a target for them all: the ranks may
  * be stages of a pipeline.
  */
-static void hand_over(const struct reach *reach, struct steps *steps, int64_t now_ms)
+static void hand_over(const struct reach *reach, struct steps *steps, double now_ms)
 {
 	size_t pairing = 0;
 
@@ -319,10 +319,10 @@ static bool any_aimed(const struct reach *reach)
 }
 
 /* All have met their targets, and not all GPUs are idle. False: no way is left. */
-static bool try_next_way(struct reach *reach, int64_t now_ms)
+static bool try_next_way(struct reach *reach, double now_ms)
 {
 	enum reach_way last = has_other_ways(reach) ? reach->way : REACH_WAYS - 1;
-	int64_t wait_ms = patience[last].ms;
+	double wait_ms = patience[last].ms;
 
 	if (!any_aimed(reach))
 		wait_ms = 0;
@@ -333,7 +333,7 @@ static bool try_next_way(struct reach *reach, int64_t now_ms)
 	return last + 1 < REACH_WAYS && begin_way(reach, last + 1, now_ms);
 }
 
-enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t now_ms)
+enum reach_verdict reach_next(struct reach *reach, struct steps *steps, double now_ms)
 {
 	bool asked = any_asked(steps), goes_on;
 

@@ -42,7 +42,7 @@ struct reach_comm {
 	size_t sized;      /* among those of the same size, too */
 	bool aimed;        /* it has a target */
 	uint64_t made, target;
-	int64_t moved_ms; /* the latest launch that is known, or when the target was set */
+	double moved_ms; /* the latest launch that is known, or when the target was set */
 };
 
 struct reach_rank {
@@ -62,7 +62,7 @@ struct reach {
 	bool begun;         /* all have told their counts */
 	enum reach_way way; /* REACH_WAYS: used up */
 	bool stale;         /* the targets are older than what is known */
-	int64_t begin_ms, change_ms;
+	double begin_ms, change_ms;
 };
 
 enum reach_verdict {
@@ -72,22 +72,22 @@ enum reach_verdict {
 };
 
 /* @steps has as many ranks. */
-void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, int64_t now_ms);
+void reach_begin(struct reach *reach, struct reach_rank *ranks, size_t n, double now_ms);
 
 /* What a "comms" line of @rank says. Returns 0 or -EBADMSG. */
-int reach_take_comms(struct reach *reach, size_t rank, const char *comms, int64_t now_ms);
+int reach_take_comms(struct reach *reach, size_t rank, const char *comms, double now_ms);
 
 /*
  * A "held" line of @rank repeats @number. False: it was sent before the rank got its last order, and
  * says nothing. A rank has no communicators any more if no "comms" line came before its "held" line.
  */
-bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, int64_t now_ms);
+bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, double now_ms);
 
 /*
  * What to do now, unless all are at rest. Ranks that are ordered are asked (struct steps_rank).
  * REACH_OVER once, and for ever after.
  */
-enum reach_verdict reach_next(struct reach *reach, struct steps *steps, int64_t now_ms);
+enum reach_verdict reach_next(struct reach *reach, struct steps *steps, double now_ms);
 
 /* The order for @rank. */
 void reach_write(const struct reach *reach, size_t rank, char text[static REACH_TEXT]);

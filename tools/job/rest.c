@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int rest_init(struct rest *rest, size_t n, uint32_t seed, int64_t now_ms)
+int rest_init(struct rest *rest, size_t n, uint32_t seed, double now_ms)
 {
 	*rest = (struct rest){.ranks = calloc(n, sizeof(*rest->ranks)),
 			      .reaching = calloc(n, sizeof(*rest->reaching))};
@@ -26,7 +26,7 @@ void rest_fini(struct rest *rest)
 	*rest = (struct rest){0};
 }
 
-int rest_take(struct rest *rest, size_t rank, const struct line *line, int64_t now_ms)
+int rest_take(struct rest *rest, size_t rank, const struct line *line, double now_ms)
 {
 	bool drained = !strcmp(line->word[0], "drained");
 	uint32_t came = (uint32_t)line->number[0], number = (uint32_t)line->number[1];
@@ -62,7 +62,7 @@ bool rest_has_comms(const struct rest *rest, size_t rank)
 	return rest->reaching[rank].n > 0;
 }
 
-enum rest_verdict rest_next(struct rest *rest, int64_t now_ms)
+enum rest_verdict rest_next(struct rest *rest, double now_ms)
 {
 	enum reach_verdict verdict;
 

@@ -30,11 +30,11 @@ enum rest_verdict {
 };
 
 /* @n processes, which have been asked to hold. Returns 0 or -ENOMEM; rest_fini() in either case. */
-int rest_init(struct rest *rest, size_t n, uint32_t seed, int64_t now_ms);
+int rest_init(struct rest *rest, size_t n, uint32_t seed, double now_ms);
 void rest_fini(struct rest *rest);
 
 /* A "held" or a "comms" line of @rank. Returns 0 or -EBADMSG. */
-int rest_take(struct rest *rest, size_t rank, const struct line *line, int64_t now_ms);
+int rest_take(struct rest *rest, size_t rank, const struct line *line, double now_ms);
 
 /* @rank is asked again. */
 void rest_ask(struct rest *rest, size_t rank);
@@ -49,7 +49,7 @@ void rest_leave(struct rest *rest, size_t rank);
 bool rest_has_comms(const struct rest *rest, size_t rank);
 
 /* What to do now. Call it every few milliseconds, and when a line has come. */
-enum rest_verdict rest_next(struct rest *rest, int64_t now_ms);
+enum rest_verdict rest_next(struct rest *rest, double now_ms);
 
 /* After REST_GO: the order for @rank; false: it gets none. */
 bool rest_order(const struct rest *rest, size_t rank, char text[static REACH_TEXT]);

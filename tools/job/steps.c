@@ -25,7 +25,7 @@
 #define STEPS_ENDS     256 /* ranks that become an anchor */
 
 void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
-		 int64_t now_ms)
+		 double now_ms)
 {
 	*steps = (struct steps){.ranks = ranks, .n = n, .turn = 2, .random = seed | 1};
 	steps->begin_ms = steps->news_ms = steps->change_ms = now_ms;
@@ -33,7 +33,7 @@ void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32
 		ranks[i] = (struct steps_rank){.asked = true};
 }
 
-void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms)
+void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, double now_ms)
 {
 	struct steps_rank *r = &steps->ranks[rank];
 	/* A stuck rank answers a step otherwise: this is no answer, and it may yet let a call in. */
@@ -167,7 +167,7 @@ static void step_wave(struct steps *steps)
 	}
 }
 
-static void begin_way(struct steps *steps, enum steps_way way, int64_t now_ms)
+static void begin_way(struct steps *steps, enum steps_way way, double now_ms)
 {
 	steps->way = way;
 	steps->way_ms = now_ms;
@@ -181,14 +181,14 @@ static void begin_way(struct steps *steps, enum steps_way way, int64_t now_ms)
 	}
 }
 
-void steps_begin_waves(struct steps *steps, int64_t now_ms)
+void steps_begin_waves(struct steps *steps, double now_ms)
 {
 	steps->by_launches = true;
 	begin_way(steps, STEPS_GATHER, now_ms);
 }
 
 /* The way that has led nowhere ends: the next one follows. */
-static void change_way(struct steps *steps, int64_t now_ms)
+static void change_way(struct steps *steps, double now_ms)
 {
 	uint32_t n = (uint32_t)steps->n;
 	uint32_t wave = WAVE_TURNS(n) / (steps->by_launches ? 4 : 1);
@@ -201,7 +201,7 @@ static void change_way(struct steps *steps, int64_t now_ms)
 }
 
 /* Give steps to some of the drained ranks. */
-static void step_some(struct steps *steps, int64_t now_ms)
+static void step_some(struct steps *steps, double now_ms)
 {
 	steps->turn += 2;
 	steps->turns += steps->chases > PLAIN_CHASES || steps->way != STEPS_CHASE;
@@ -226,9 +226,9 @@ bool steps_are_over(const struct steps *steps)
 	return true;
 }
 
-enum steps_verdict steps_next(struct steps *steps, int64_t now_ms)
+enum steps_verdict steps_next(struct steps *steps, double now_ms)
 {
-	int64_t elapsed = now_ms - steps->begin_ms;
+	double elapsed = now_ms - steps->begin_ms;
 	size_t drained = 0;
 
 	for (size_t i = 0; i < steps->n; i++) {

@@ -52,14 +52,14 @@
 #include <stdint.h>
 
 struct steps_rank {
-	bool asked;       /* its answer is due */
-	bool drained;     /* as it last said, else stuck */
-	bool left;        /* it is at rest for good */
-	bool chased;      /* has been stuck since the chase began */
-	uint32_t made;    /* calls since the chase began; after that, since it was stuck */
-	uint32_t turn;    /* the steps' when it was drained, or made calls, last; 0: it made none */
-	uint32_t step;    /* calls to let in now; 0: none */
-	int64_t early_ms; /* it is asked, and was drained then, before it saw the order; or 0 */
+	bool asked;      /* its answer is due */
+	bool drained;    /* as it last said, else stuck */
+	bool left;       /* it is at rest for good */
+	bool chased;     /* has been stuck since the chase began */
+	uint32_t made;   /* calls since the chase began; after that, since it was stuck */
+	uint32_t turn;   /* the steps' when it was drained, or made calls, last; 0: it made none */
+	uint32_t step;   /* calls to let in now; 0: none */
+	double early_ms; /* it is asked, and was drained then, before it saw the order; or 0 */
 	uint64_t launches; /* that wait for some of the ranks, as far as known */
 };
 
@@ -75,7 +75,7 @@ struct steps {
 	size_t anchor;
 	bool by_launches; /* a step ends with a launch that counts */
 	uint32_t random;  /* not 0 */
-	int64_t begin_ms, way_ms, news_ms, change_ms;
+	double begin_ms, way_ms, news_ms, change_ms;
 };
 
 enum steps_verdict {
@@ -86,16 +86,16 @@ enum steps_verdict {
 
 /* All ranks are asked; @seed is for the coins. */
 void steps_begin(struct steps *steps, struct steps_rank *ranks, size_t n, uint32_t seed,
-		 int64_t now_ms);
+		 double now_ms);
 
 /*
  * Begin with waves: the ranks may be stages of a pipeline. Their launches are set, and a step ends with
  * such a launch.
  */
-void steps_begin_waves(struct steps *steps, int64_t now_ms);
+void steps_begin_waves(struct steps *steps, double now_ms);
 
 /* A rank has answered: its last step let @came calls through. */
-void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, int64_t now_ms);
+void steps_take(struct steps *steps, size_t rank, bool drained, uint32_t came, double now_ms);
 
 /* True if all are drained, and no answer is due. */
 bool steps_are_over(const struct steps *steps);
@@ -103,6 +103,6 @@ bool steps_are_over(const struct steps *steps);
 /* A rank stays at rest: it gets no steps, and its answer is not awaited. */
 void steps_leave(struct steps *steps, size_t rank);
 
-enum steps_verdict steps_next(struct steps *steps, int64_t now_ms);
+enum steps_verdict steps_next(struct steps *steps, double now_ms);
 
 #endif

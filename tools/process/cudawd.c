@@ -45,7 +45,7 @@ static void say_where(const char *which, char where[PATH_MAX])
 }
 
 /* Wait until @fd can be read. Returns 0 or a negative errno. */
-static int wait_for(int fd, int limit_ms)
+static int wait_for(int fd, double limit_ms)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
 	struct patience patience = {0};
@@ -94,7 +94,7 @@ int cudawd_hear(int fd, struct lines *lines, cudawd_line take, void *arg)
 	return take_lines(lines, take, arg);
 }
 
-static int hear_all(int fd, int limit_ms, cudawd_line take, void *arg)
+static int hear_all(int fd, double limit_ms, cudawd_line take, void *arg)
 {
 	struct lines lines = {0};
 	int ret = -EAGAIN;
@@ -143,7 +143,7 @@ int cudawd_open(const char *request, char where[PATH_MAX])
 	return open_to(which, request);
 }
 
-static int hear_and_close(int fd, int limit_ms, cudawd_line line, void *arg)
+static int hear_and_close(int fd, double limit_ms, cudawd_line line, void *arg)
 {
 	int ret;
 
@@ -154,7 +154,8 @@ static int hear_and_close(int fd, int limit_ms, cudawd_line line, void *arg)
 	return ret;
 }
 
-int cudawd_ask(const char *request, int limit_ms, cudawd_line line, void *arg, char where[PATH_MAX])
+int cudawd_ask(const char *request, double limit_ms, cudawd_line line, void *arg,
+	       char where[PATH_MAX])
 {
 	return hear_and_close(cudawd_open(request, where), limit_ms, line, arg);
 }

@@ -24,7 +24,7 @@ typedef int (*cudawd_line)(void *arg, const struct line *line);
  * invalid", "end denied" or "end busy", -EPROTO with another end, -ETIMEDOUT. @where gets the path of the
  * socket.
  */
-int cudawd_ask(const char *request, int limit_ms, cudawd_line line, void *arg,
+int cudawd_ask(const char *request, double limit_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX]);
 
 /*

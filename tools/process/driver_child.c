@@ -237,7 +237,7 @@ static void unlock(struct driver_answer *answer, pid_t pid)
 
 static void take(struct driver_answer *answer, const struct driver_work *work)
 {
-	CUcheckpointLockArgs lock = {.timeoutMs = work->timeout_ms};
+	CUcheckpointLockArgs lock = {.timeoutMs = (unsigned int)work->timeout_ms};
 	CUcheckpointCheckpointArgs checkpoint = {0};
 	struct held *held = &answer->held;
 	size_t before[GPU_MAX], sum;
@@ -386,7 +386,7 @@ bool driver_child_begin(struct driver_work *work)
 	return work->child > 0;
 }
 
-bool driver_child_await(struct driver_work *work, int ms)
+bool driver_child_await(struct driver_work *work, double ms)
 {
 	struct patience patience = {0};
 	int status;
@@ -415,27 +415,27 @@ void driver_child_end(struct driver_work *work)
 		munmap(work->answer, sizeof(*work->answer));
 }
 
-static bool ask(struct driver_work *work, int ms, struct driver_answer *answer)
+static bool ask(struct driver_work *work, double ms, struct driver_answer *answer)
 {
 	bool answered = driver_child_begin(work) && driver_child_await(work, ms);
 
 	*answer = *work->answer;
 	if (!answered && !*answer->failure) {
 		answer->silent = true;
-		fail(answer, "the driver does not answer within %d s", ms / 1000);
+		fail(answer, "the driver does not answer within %.0f s", ms / 1000);
 	}
 	driver_child_end(work);
 	return answered;
 }
 
-bool driver_child_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer)
+bool driver_child_ask(enum driver_op op, pid_t pid, double ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = op, .pid = pid};
 
 	return ask(&work, ms, answer);
 }
 
-bool driver_child_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer)
+bool driver_child_gpus(const struct driver_sight *sight, double ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = DRIVER_GPUS, .sight = sight};
 
@@ -454,7 +454,7 @@ static size_t keep_own(pid_t *pids, size_t n)
 	return kept;
 }
 
-bool driver_child_list(int ms, struct driver_answer *answer)
+bool driver_child_list(double ms, struct driver_answer *answer)
 {
 	pid_t *pids = calloc(CUDA_USE_PIDS, sizeof(*pids)), slow = 0;
 	enum cuda_use *uses = calloc(CUDA_USE_PIDS, sizeof(*uses));

@@ -69,7 +69,7 @@ struct driver_answer {
 struct driver_work {
 	enum driver_op op;
 	pid_t pid;
-	unsigned int timeout_ms;     /* of a pause, for the lock */
+	double timeout_ms;           /* of a pause, for the lock */
 	const struct record *record; /* of a pause or resume */
 	const pid_t *look;           /* of a list: the processes to ask for */
 	size_t nlook;
@@ -83,21 +83,21 @@ struct driver_work {
 bool driver_child_begin(struct driver_work *work);
 
 /* Wait at most @ms. True once the child has ended; the answer is complete. */
-bool driver_child_await(struct driver_work *work, int ms);
+bool driver_child_await(struct driver_work *work, double ms);
 
 /* Free the answer. A child that still asks is killed; a child that changes a process goes on. */
 void driver_child_end(struct driver_work *work);
 
 /* Ask for the GPUs. False: there was no answer within @ms. */
-bool driver_child_gpus(const struct driver_sight *sight, int ms, struct driver_answer *answer);
+bool driver_child_gpus(const struct driver_sight *sight, double ms, struct driver_answer *answer);
 
 /* The whole of it, for a question. False: there was no answer within @ms. */
-bool driver_child_ask(enum driver_op op, pid_t pid, int ms, struct driver_answer *answer);
+bool driver_child_ask(enum driver_op op, pid_t pid, double ms, struct driver_answer *answer);
 
 /*
  * List the processes of this user, for root of all, that use CUDA without cudaw and that the driver
  * has locked or checkpointed. False: the driver did not answer within @ms, and some may be missing.
  */
-bool driver_child_list(int ms, struct driver_answer *answer);
+bool driver_child_list(double ms, struct driver_answer *answer);
 
 #endif

@@ -97,7 +97,7 @@ bool process_is_there(const struct process *process)
 	return read_start(process->pid, &now) && now.start == process->start;
 }
 
-uint64_t process_age_ms(const struct process *process)
+double process_age_ms(const struct process *process)
 {
 	uint64_t started = process->start * 1000 / sysconf(_SC_CLK_TCK), now;
 	struct timespec boot;

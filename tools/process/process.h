@@ -33,7 +33,7 @@ bool process_find(pid_t pid, struct process *process);
 bool process_is_there(const struct process *process);
 
 /* Milliseconds since @process was started. */
-uint64_t process_age_ms(const struct process *process);
+double process_age_ms(const struct process *process);
 
 /* Whether @owner may control it: @owner is root, or all user ids of @process are @owner. */
 bool process_is_of(const struct process *process, uid_t owner);

@@ -29,7 +29,7 @@
 #define ASK_MS 100
 
 static bool any; /* a graph with allocation nodes was made */
-static uint64_t next_ask_ms;
+static uint64_t next_ask_us;
 
 FORKS_LOCK(lock);
 /* Of the quotas, and in which context that was seen; under lock. */
@@ -176,9 +176,9 @@ static CUresult launched(CUresult result)
 
 	if (result || !__atomic_load_n(&any, __ATOMIC_RELAXED))
 		return result;
-	now = (uint64_t)clock_ms();
-	if (now >= __atomic_load_n(&next_ask_ms, __ATOMIC_RELAXED)) {
-		__atomic_store_n(&next_ask_ms, now + ASK_MS, __ATOMIC_RELAXED);
+	now = clock_us_of(clock_ms());
+	if (now >= __atomic_load_n(&next_ask_us, __ATOMIC_RELAXED)) {
+		__atomic_store_n(&next_ask_us, now + clock_us_of(ASK_MS), __ATOMIC_RELAXED);
 		ask();
 	}
 	return result;

@@ -29,7 +29,7 @@ void stop_begin(void)
 	signals_await_stop();
 }
 
-static int limit_ms(void)
+static double limit_ms(void)
 {
 	return stop.ignored ? IGNORED_MS : stop.surely ? RESCUE_MS : STOP_MS;
 }
@@ -37,7 +37,7 @@ static int limit_ms(void)
 /* By the end of the patience that began with the stop. */
 static void free_gpu(void)
 {
-	int left = limit_ms() - (int)patience_ms(&stop.patience);
+	double left = limit_ms() - patience_ms(&stop.patience);
 
 	stop.by_turn = turn_stops(true);
 	job_take(&(struct control_event){.kind = EV_STOP,
@@ -100,7 +100,7 @@ static void carry_out(void)
 	enum signal_stop outcome;
 	char late[48];
 
-	snprintf(late, sizeof(late), "it takes longer than %d s", limit_ms() / 1000);
+	snprintf(late, sizeof(late), "it takes longer than %d s", (int)(limit_ms() / 1000));
 	if (!is_free())
 		pr_err("the GPU is not free: %s; the process stops all the same",
 		       *reason ? reason : late);
@@ -131,7 +131,7 @@ void stop_look(void)
 		carry_out();
 }
 
-int stop_patience_ms(void)
+double stop_patience_ms(void)
 {
 	return stop.on ? LOOK_MS : -1;
 }

@@ -26,6 +26,6 @@ void stop_begin(void);
 void stop_look(void);
 
 /* How long to sleep at most when nothing happens; -1: no limit. */
-int stop_patience_ms(void);
+double stop_patience_ms(void);
 
 #endif

@@ -473,7 +473,7 @@ void turn_look(void)
 	}
 }
 
-int turn_patience_ms(void)
+double turn_patience_ms(void)
 {
 	double left;
 
@@ -482,5 +482,5 @@ int turn_patience_ms(void)
 	if (turn.c)
 		return turn.watched || turn.pinged || !turn.welcome ? LOOK_MS : CALM_MS;
 	left = turn.left || (growth_waits() && !turn.meets) ? 0 : turn.retry_ms - clock_ms();
-	return left > LOOK_MS ? (int)left + 1 : LOOK_MS;
+	return left > LOOK_MS ? left : LOOK_MS;
 }

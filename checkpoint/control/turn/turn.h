@@ -64,6 +64,6 @@ bool turn_take_rescue(void);
 void turn_look(void);
 
 /* How long to sleep at most when nothing happens; -1: no limit. */
-int turn_patience_ms(void);
+double turn_patience_ms(void);
 
 #endif

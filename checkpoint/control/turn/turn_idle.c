@@ -21,7 +21,7 @@ static struct {
 
 static bool told; /* the daemon counts the job as idle */
 
-void turn_idle_set(unsigned int ms)
+void turn_idle_set(double ms)
 {
 	idle.limit_ms = ms;
 	idle.probe_ms = ms;

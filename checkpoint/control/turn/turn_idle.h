@@ -12,7 +12,7 @@
 struct client;
 
 /* From now on a job is idle after @ms without calls. */
-void turn_idle_set(unsigned int ms);
+void turn_idle_set(double ms);
 
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */
 void turn_idle_look(const struct client *c, bool watched);

@@ -17,14 +17,14 @@ static int fd;
 static struct pact *members[MEMBERS];
 
 double __wrap_clock_ms(void);
-int64_t __wrap_clock_whole_ms(void);
+double __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
 }
 
-int64_t __wrap_clock_whole_ms(void)
+double __wrap_clock_whole_ms(void)
 {
 	return (int64_t)now_ms;
 }

@@ -4,15 +4,17 @@
 
 #include "tests/check_suite.h"
 
+#include <fenv.h>
 #include <unistd.h>
 
 #define FROZEN_MS 3000
 
 static int64_t now = 1000000, step_ms;
 
-int64_t __wrap_clock_whole_ms(void);
+double __real_clock_whole_ms(void);
+double __wrap_clock_whole_ms(void);
 
-int64_t __wrap_clock_whole_ms(void)
+double __wrap_clock_whole_ms(void)
 {
 	return now += step_ms;
 }
@@ -94,6 +96,20 @@ START_TEST(a_poll_outlasts_a_freeze)
 }
 END_TEST
 
+/* They are the program's in its threads. */
+START_TEST(floating_point_flags_stay)
+{
+	struct patience patience = {0};
+
+	step_ms = 1;
+	feclearexcept(FE_ALL_EXCEPT);
+	__real_clock_whole_ms();
+	patience_poll(&patience, NULL, 0, 3);
+	patience_count(&patience);
+	ck_assert_int_eq(fetestexcept(FE_ALL_EXCEPT), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("patience");
@@ -105,6 +121,7 @@ int main(void)
 	tcase_add_test(tc, time_is_skipped_or_counts_in_full);
 	tcase_add_test(tc, a_poll_ends_with_what_it_waits_for);
 	tcase_add_test(tc, a_poll_outlasts_a_freeze);
+	tcase_add_test(tc, floating_point_flags_stay);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

@@ -8,9 +8,9 @@
 
 static int64_t machine_ms = 1000;
 
-int64_t __wrap_clock_whole_ms(void);
+double __wrap_clock_whole_ms(void);
 
-int64_t __wrap_clock_whole_ms(void)
+double __wrap_clock_whole_ms(void)
 {
 	return machine_ms;
 }

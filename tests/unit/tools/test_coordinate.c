@@ -28,14 +28,14 @@ static void (*says)(size_t rank, double ms, char *line, size_t size);
 
 void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *request);
 double __wrap_clock_ms(void);
-int64_t __wrap_clock_whole_ms(void);
+double __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
 }
 
-int64_t __wrap_clock_whole_ms(void)
+double __wrap_clock_whole_ms(void)
 {
 	return (int64_t)now_ms;
 }

@@ -241,7 +241,8 @@ static int follow(struct watching *w)
 {
 	struct pollfd fds[2];
 	const char *why;
-	int patience_ms, err = 0;
+	double patience_ms;
+	int err = 0;
 
 	while (!err) {
 		look_for_daemon(w);
@@ -250,7 +251,7 @@ static int follow(struct watching *w)
 		patience_ms = w->daemon < 0 ? AGAIN_MS : -1;
 		if (!journals_are_watched(&w->journals))
 			patience_ms = BLIND_MS;
-		if (poll(fds, 2, patience_ms) < 0 && errno != EINTR)
+		if (poll(fds, 2, clock_poll(patience_ms)) < 0 && errno != EINTR)
 			return -errno;
 		if (fds[1].revents)
 			err = hear_daemon(w);

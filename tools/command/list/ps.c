@@ -90,7 +90,8 @@ static json_t *job_object(const struct job *job)
 		json_array_append_new(gpus, gpu_object(&st->gpus[i]));
 	json_object_set_new(object, "own_pid", json_integer(job->own_pid));
 	json_object_set_new(object, "age_ms",
-			    job->seen ? json_integer(process_age_ms(&job->process)) : json_null());
+			    job->seen ? json_integer((json_int_t)process_age_ms(&job->process))
+				      : json_null());
 	json_object_set_new(object, "gpu", gpus);
 	json_object_set_new(object, "by_driver", json_boolean(job->by_driver));
 	json_object_set_new(object, "id", output_text_or_null(st->id));
@@ -196,7 +197,7 @@ static int print_ids(const struct listed *listed)
 
 struct ps {
 	bool json, quiet;
-	long watch_ms; /* 0: once */
+	double watch_ms; /* 0: once */
 	struct ps_table table;
 	char **words;
 	int nwords;
@@ -230,7 +231,7 @@ static int list(const struct ps *ps)
 	int code = list_once(ps);
 
 	while (ps->watch_ms && !code && !fflush(stdout)) {
-		usleep(ps->watch_ms * 1000);
+		usleep((useconds_t)(ps->watch_ms * 1000));
 		code = list_once(ps);
 	}
 	return code;

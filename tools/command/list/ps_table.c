@@ -99,9 +99,9 @@ static void print_reason(const struct job *job)
 
 	printf("%d: %s", job->pid, st->reason);
 	if (st->waits.what[0])
-		printf("; for %s", format_duration(lasted, (uint64_t)st->waits.ms));
+		printf("; for %s", format_duration(lasted, st->waits.ms));
 	else if (st->failed)
-		printf("; %s ago", format_duration(lasted, (uint64_t)st->failed_ms));
+		printf("; %s ago", format_duration(lasted, st->failed_ms));
 	puts("");
 }
 

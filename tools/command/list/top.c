@@ -2,6 +2,7 @@
 /* cudaw top: the jobs, again and again, each in one row. */
 #include "tools/command/tools.h"
 
+#include "common/clock.h"
 #include "common/text.h"
 #include "tools/command/list/listed.h"
 #include "tools/command/list/ps_table.h"
@@ -47,7 +48,7 @@ enum { JOB, USER, STATE, CARRIED, LEFT, OUT, RATES, TURN, WAITS, COLUMNS };
 #define BESIDE   4 /* lines of a screen that have no job */
 
 struct top {
-	long delay_ms;
+	double delay_ms;
 	unsigned long times; /* 0: without end */
 };
 
@@ -135,7 +136,7 @@ static void fill_waits(char *cell, const struct row *row)
 	else
 		format_copy(what, sizeof(what), st->waits.what);
 	if (*what)
-		snprintf(cell, TABLE_CELL, "%s, %s", what, format_duration(lasted, (uint64_t)ms));
+		snprintf(cell, TABLE_CELL, "%s, %s", what, format_duration(lasted, ms));
 }
 
 static void fill_row(char (*cell)[TABLE_CELL], const struct row *row)
@@ -155,7 +156,7 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct row *row)
 	format_bytes(cell[OUT], row->out);
 	fill_rates(cell[RATES], &job->status);
 	if (row->member && row->member->left_ms > 0)
-		format_duration(cell[TURN], (uint64_t)row->member->left_ms);
+		format_duration(cell[TURN], row->member->left_ms);
 	fill_waits(cell[WAITS], row);
 }
 
@@ -243,7 +244,7 @@ static int show_all(const struct top *top)
 	int code = show_once();
 
 	for (unsigned long k = 1; k != top->times && !code && !fflush(stdout); k++) {
-		poll(NULL, 0, (int)top->delay_ms);
+		poll(NULL, 0, clock_poll(top->delay_ms));
 		code = show_once();
 	}
 	return code;

@@ -57,9 +57,9 @@ struct target {
 
 struct waiting {
 	enum awaited what;
-	long timeout_ms; /* 0: none */
-	double end_ms;   /* clock_ms() */
-	bool json, past; /* what the journals say now was before */
+	double timeout_ms; /* 0: none */
+	double end_ms;     /* clock_ms() */
+	bool json, past;   /* what the journals say now was before */
 	struct target *targets;
 	size_t n;
 	struct journals journals;
@@ -348,20 +348,20 @@ static void say_stopped(const struct waiting *w)
 				label(&w->targets[i], buf), w->targets[i].stopped);
 }
 
-static int patience_ms(const struct waiting *w)
+static double patience_ms(const struct waiting *w)
 {
 	double ms = w->blind || !journals_are_watched(&w->journals) ? BLIND_MS : LOOKS_MS;
 
 	if (w->timeout_ms && w->end_ms - clock_ms() < ms)
 		ms = w->end_ms - clock_ms();
-	return ms > 0 ? (int)ms + 1 : 0;
+	return ms > 0 ? ms : 0;
 }
 
 /* Returns when there may be something new, or the time is over. */
 static void rest(struct waiting *w)
 {
 	w->fds[0] = (struct pollfd){.fd = w->journals.inotify, .events = POLLIN};
-	while (poll(w->fds, w->nfds, patience_ms(w)) > 0)
+	while (poll(w->fds, w->nfds, clock_poll(patience_ms(w))) > 0)
 		if (!w->fds[0].revents || journals_drain(&w->journals))
 			return;
 }

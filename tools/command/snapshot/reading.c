@@ -82,13 +82,13 @@ void reading_begin(struct reading *r, const struct snapshot *snapshot, bool keep
 }
 
 /* Join the thread; an error if it has not ended within @ms. */
-static int join_for(pthread_t thread, int ms)
+static int join_for(pthread_t thread, double ms)
 {
 	struct timespec until;
 
 	/* CLOCK_REALTIME, as TSan does not know pthread_clockjoin_np(). */
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ms * 1000000L;
+	until.tv_nsec += (long)(ms * 1e6);
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	return pthread_timedjoin_np(thread, NULL, &until);

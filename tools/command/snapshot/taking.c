@@ -325,7 +325,7 @@ int taking_run(struct taking *t)
 	int ret;
 
 	if (t->timeout_ms)
-		snprintf(timeout, sizeof(timeout), "%ld ", t->timeout_ms);
+		snprintf(timeout, sizeof(timeout), "%.0f ", t->timeout_ms);
 	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
 		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
 		 snapshot_codec_name(t->codec), t->path);

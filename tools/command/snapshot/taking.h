@@ -26,7 +26,7 @@ struct taking {
 	char path[PATH_MAX];
 	bool stop, incremental, gpu_only, json, check;
 	enum snapshot_codec codec;
-	long timeout_ms;
+	double timeout_ms;
 
 	struct job_list list;
 	struct job *job;

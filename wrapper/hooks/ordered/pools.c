@@ -174,7 +174,7 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 /* Of an allocation that waits for frees. */
 struct frees_wait {
 	struct patience patience;
-	int limit_ms;
+	double limit_ms;
 	bool had; /* the pool had free memory at the last look */
 };
 
