@@ -116,7 +116,7 @@ $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests
 # It sets the clock.
 $(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_whole_ms
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
+	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
 
 # Parts of the command.
 # It sets the clock.

@@ -6,7 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_HANDOVER_MS 500  /* until one is measured */
+#define FIRST_HANDOVER_MS 500 /* until one is measured */
+#define QUANTUM_HANDOVERS 20  /* at most a twentieth of the time goes to hand-overs */
+#define QUANTUM_MIN_MS    10000
+#define QUANTUM_MAX_MS    120000
+#define IDLE_MIN_MS       200
+#define IDLE_MAX_MS       5000
 #define REST_MS           2000 /* for the kernels of a member that is to leave, at first */
 #define REST_MAX_MS       16000 /* and when that was too short, each time twice as long, by default */
 #define BACK_OFF_MS       10000  /* for a member that did not come to rest */
@@ -523,6 +528,27 @@ double books_rest_ms(const struct turns *t, const struct account *m)
 	return ms < rest_most(t) ? ms : rest_most(t);
 }
 
+double books_quantum(const struct turns *t)
+{
+	double ms = t->settings.quantum_ms > 0 ? t->settings.quantum_ms
+					       : QUANTUM_HANDOVERS * t->handover_ms;
+
+	if (t->settings.quantum_ms > 0)
+		return ms;
+	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
+}
+
+double books_idle_limit(const struct turns *t, const struct account *m)
+{
+	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
+
+	if (t->settings.idle_ms > 0)
+		ms = t->settings.idle_ms;
+	else
+		ms = ms < IDLE_MIN_MS ? IDLE_MIN_MS : ms > IDLE_MAX_MS ? IDLE_MAX_MS : ms;
+	return ms;
+}
+
 static void start_to_wait(struct account *m, double now)
 {
 	if (m->wait_since <= 0)
@@ -532,7 +558,7 @@ static void start_to_wait(struct account *m, double now)
 /* For the time that it did not want the GPU it gets one turn's credit at most. */
 static void limit_credit(struct turns *t, struct account *m)
 {
-	double least = least_vtime(t, m) - policy_quantum(t);
+	double least = least_vtime(t, m) - books_quantum(t);
 
 	if (m->vtime < least)
 		m->vtime = least;
@@ -569,7 +595,7 @@ double turns_idle_limit(struct turns *t, uint32_t id)
 	struct account *m = books_find(t, id);
 
 	if (m && !m->idle_limit)
-		m->idle_limit = policy_idle_limit(t, m);
+		m->idle_limit = books_idle_limit(t, m);
 	return m ? m->idle_limit : 0;
 }
 
@@ -756,7 +782,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	m->handovers++;
 	m->came = m->phase != PHASE_ENTERS;
 	if (m->ending)
-		m->safe_until = now + policy_quantum(t);
+		m->safe_until = now + books_quantum(t);
 	books_set_phase(m, PHASE_RUNS, now);
 	m->filled = true;
 	m->filled_at = now;
@@ -843,7 +869,7 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 	books_advance(t, now);
 	if (!m)
 		return false;
-	left = m->phase_since + policy_quantum(t) - now;
+	left = m->phase_since + books_quantum(t) - now;
 	*view = (struct turns_view){
 		.state = state_of(m),
 		.granted = m->phase == PHASE_RUNS || m->room < books_mapped(m) ? books_mapped(m)
@@ -868,7 +894,7 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 	return true;
 }
 
-void turns_check(const struct turns *t)
+void books_check(const struct turns *t)
 {
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		bool found = !t->slot[g];
@@ -882,7 +908,6 @@ void turns_check(const struct turns *t)
 			}
 		assert(found);
 	}
-	policy_check(t);
 	FOR_EACH_MEMBER(t, m) {
 		bool found = !m->slot;
 

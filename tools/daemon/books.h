@@ -136,9 +136,11 @@ bool books_order(struct turns *t, const struct turns_order *order);
 /* How long the kernels of @m may take when it is to leave. */
 double books_rest_ms(const struct turns *t, const struct account *m);
 
-double policy_quantum(const struct turns *t);
-/* Assert that nobody got a turn beside one that must run alone. */
-void policy_check(const struct turns *t);
-double policy_idle_limit(const struct turns *t, const struct account *m);
+/* A turn, and the time without calls until @m is idle, as they are set or follow from what hand-overs took. */
+double books_quantum(const struct turns *t);
+double books_idle_limit(const struct turns *t, const struct account *m);
+
+/* turns_check(), without what the policy knows. */
+void books_check(const struct turns *t);
 
 #endif

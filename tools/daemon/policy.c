@@ -6,13 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUANTUM_HANDOVERS   20 /* at most a twentieth of the time goes to hand-overs */
-#define QUANTUM_MIN_MS      10000
-#define QUANTUM_MAX_MS      120000
 #define RESIDENCE_MIN_MS    2000
+#define RESIDENCE_MAX_MS    120000
 #define RESIDENCE_HANDOVERS 5
-#define IDLE_MIN_MS         200
-#define IDLE_MAX_MS         5000
 #define WOKEN_LEAD_MS       1000  /* that a member which was idle must be behind in virtual time */
 #define STUCK_MS            5000  /* without news, until others may have a hand-over beside it */
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
@@ -21,34 +17,15 @@
 #define TAKES_MS            30000 /* for which a member may leave room that it was given, by default */
 #define TAKES_LATE          10    /* times as long, while others still give memory for it */
 
-double policy_quantum(const struct turns *t)
-{
-	double ms = t->settings.quantum_ms > 0 ? t->settings.quantum_ms
-					       : QUANTUM_HANDOVERS * t->handover_ms;
-
-	if (t->settings.quantum_ms > 0)
-		return ms;
-	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
-}
-
-double policy_idle_limit(const struct turns *t, const struct account *m)
-{
-	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
-
-	if (t->settings.idle_ms > 0)
-		ms = t->settings.idle_ms;
-	else
-		ms = ms < IDLE_MIN_MS ? IDLE_MIN_MS : ms > IDLE_MAX_MS ? IDLE_MAX_MS : ms;
-	return ms;
-}
-
 static double residence(const struct turns *t)
 {
 	double ms = RESIDENCE_HANDOVERS * t->handover_ms;
 
 	if (t->settings.residence_ms > 0)
 		return t->settings.residence_ms;
-	return ms < RESIDENCE_MIN_MS ? RESIDENCE_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
+	return ms < RESIDENCE_MIN_MS   ? RESIDENCE_MIN_MS
+	       : ms > RESIDENCE_MAX_MS ? RESIDENCE_MAX_MS
+				       : ms;
 }
 
 static bool is_out(const struct account *m)
@@ -122,13 +99,13 @@ static bool is_starved(const struct turns *t, const struct account *m)
 		if (x != m && share_gpu(x, m))
 			turns += x->weight > m->weight ? (double)x->weight / m->weight : 1;
 	}
-	return m->wait_since > 0 && t->now - m->wait_since > turns * policy_quantum(t);
+	return m->wait_since > 0 && t->now - m->wait_since > turns * books_quantum(t);
 }
 
 /* True if @a is served before @b. */
 static bool precedes(const struct turns *t, const struct account *a, const struct account *b)
 {
-	double step = policy_quantum(t) / 4;
+	double step = books_quantum(t) / 4;
 	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
 	bool starved_a = is_starved(t, a), starved_b = is_starved(t, b);
 
@@ -168,7 +145,7 @@ static int64_t lacks(const struct turns *t, const struct account *e, int gpu)
 static bool may_stop(const struct turns *t, const struct account *e, const struct account *x,
 		     bool head)
 {
-	double ran = t->now - x->phase_since, quantum = policy_quantum(t);
+	double ran = t->now - x->phase_since, quantum = books_quantum(t);
 	double waited = t->now - x->wait_since;
 	/* At a tie, a heavy one that may run without a break would lose a turn. */
 	bool due = x->vtime >= e->vtime + quantum / 16;
@@ -331,8 +308,10 @@ static bool has_turn(const struct account *m)
 	return (m->phase == PHASE_RUNS && !m->came) || (m->phase == PHASE_ENTERS && m->told);
 }
 
-void policy_check(const struct turns *t)
+void turns_check(const struct turns *t)
 {
+	books_check(t);
+	/* Nobody got a turn beside one that must run alone. */
 	FOR_EACH_MEMBER(t, e)
 		FOR_EACH_MEMBER(t, x)
 			assert(!has_turn(e) || !has_turn(x) || !keeps_out(e, x));
@@ -782,7 +761,7 @@ static bool is_to_leave(const struct turns *t, const struct account *m)
 /* One that has changed by less than a tenth is as good as before, unless it was set. */
 static void tell_limit(struct turns *t, struct account *m)
 {
-	double limit = policy_idle_limit(t, m), change = fabs(limit - m->idle_limit);
+	double limit = books_idle_limit(t, m), change = fabs(limit - m->idle_limit);
 
 	if (!m->idle_limit || !change || (t->settings.idle_ms <= 0 && change < m->idle_limit / 10))
 		return;

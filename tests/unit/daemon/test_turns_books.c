@@ -137,7 +137,7 @@ START_TEST(a_turn_lasts_as_the_hand_overs_want)
 
 	for (size_t i = 0; i < sizeof(expected) / sizeof(*expected); i++) {
 		t->handover_ms = expected[i][0];
-		ck_assert_double_eq(policy_quantum(t), expected[i][1]);
+		ck_assert_double_eq(books_quantum(t), expected[i][1]);
 	}
 	turns_free(t);
 }
