@@ -89,15 +89,46 @@ static int open_directory(const char **why)
 	return error ? error : rundir_create_home(&home, why);
 }
 
-/* A file that was removed meanwhile may have a namesake, which stays. */
-static void remove_unused(int dir, const char *other)
+/* What @other in @dir is called is the file behind @fd. */
+static bool is_named(int dir, const char *other, int fd)
+{
+	struct stat here, open;
+
+	return !fstatat(dir, other, &here, AT_SYMLINK_NOFOLLOW) && !fstat(fd, &open) &&
+	       here.st_ino == open.st_ino && here.st_dev == open.st_dev;
+}
+
+/* The file behind @fd may have been removed, and @other in @dir may be the name of another one, which stays. */
+static void remove_unused(int dir, const char *other, int fd)
+{
+	if (!lock_all(fd) && is_named(dir, other, fd))
+		unlinkat(dir, other, 0);
+}
+
+/* The directory may be one that the user has other files in. */
+static bool is_account(const char *other)
+{
+	char id[RUNDIR_ID_SIZE];
+
+	snprintf(id, sizeof(id), "%.*s", RUNDIR_ID_SIZE - 1, other);
+	return rundir_is_id(id) && !strcmp(other + sizeof(id) - 1, RUNDIR_QUOTA_SUFFIX);
+}
+
+static bool is_own_file(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == home.user;
+}
+
+static void look_at(int dir, const char *other)
 {
 	int fd = openat(dir, other, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0)
 		return;
-	if (!lock_all(fd) && !is_removed(fd))
-		unlinkat(dir, other, 0);
+	if (is_own_file(fd))
+		remove_unused(dir, other, fd);
 	close(fd);
 }
 
@@ -113,13 +144,9 @@ static void sweep(int dir)
 			close(fd);
 		return;
 	}
-	while ((entry = readdir(entries))) {
-		const char *suffix = strchr(entry->d_name, '.');
-
-		if (suffix && !strcmp(suffix, RUNDIR_QUOTA_SUFFIX) &&
-		    strcmp(entry->d_name, name) != 0)
-			remove_unused(dir, entry->d_name);
-	}
+	while ((entry = readdir(entries)))
+		if (is_account(entry->d_name) && strcmp(entry->d_name, name) != 0)
+			look_at(dir, entry->d_name);
 	closedir(entries);
 }
 

@@ -397,23 +397,48 @@ START_TEST(the_last_process_removes_the_file)
 }
 END_TEST
 
+/* What may be in a directory that the user has other things in. */
+static const char *const others[] = {"memory", ".memory", "notes.memory", "abcdef1.memory",
+				     "abcdea.memory.1"};
+
+static char *path_of(const char *name)
+{
+	static char path[96];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return path;
+}
+
+static void make_others(void)
+{
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		close(open(path_of(others[i]), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+	ck_assert_int_eq(mkfifo(path_of("abcdee.memory"), 0600), 0);
+}
+
+static void check_others(void)
+{
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		ck_assert_msg(is_there(path_of(others[i])), "%s is gone", others[i]);
+	ck_assert(is_there(path_of("abcdee.memory")));
+}
+
 /* It is removed by who opens another one. What is in use stays, and what is none. */
 START_TEST(the_file_of_a_killed_job_goes)
 {
-	char gone[96], other[96];
-	int leads[2], fd;
+	char gone[96];
+	int leads[2];
 	pid_t pids[2] = {child(takes_60_of_another_job, &leads[0]), child(takes_60, &leads[1])};
 
 	snprintf(gone, sizeof(gone), "%s/fedcba" RUNDIR_QUOTA_SUFFIX, directory);
-	snprintf(other, sizeof(other), "%s/memory", directory);
-	fd = open(other, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+	make_others();
 	ck_assert(is_there(gone) && is_there(file));
 	kill(pids[0], SIGKILL);
 	waitpid(pids[0], NULL, 0);
 	setenv("CUDAW_JOB", "aaaaaa", 1);
 	ck_assert(quota_take(0, MIB));
-	ck_assert(!is_there(gone) && is_there(file) && is_there(other));
-	close(fd);
+	ck_assert(!is_there(gone) && is_there(file));
+	check_others();
 	close(leads[0]);
 	close(leads[1]);
 	waitpid(pids[1], NULL, 0);
