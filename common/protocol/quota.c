@@ -165,15 +165,17 @@ static int try_lock(const char **why)
 	return error ? error : quota_file_lock();
 }
 
-/* The same, in a second at most. Others have the lock of this module while it waits. */
+/* The same, in a second at most, but never -ESTALE. Others have the lock of this module while it waits. */
 static int lock_account(const char **why)
 {
 	static bool late; /* under lock */
 	unsigned int us = TRY_US;
-	int error;
+	int error = 0;
 
-	for (int i = 0;
-	     (error = try_lock(why)) == -ESTALE || (error == -EAGAIN && !late && i < TRIES); i++) {
+	for (int i = 0; i < TRIES; i++) {
+		error = try_lock(why);
+		if (error != -ESTALE && (error != -EAGAIN || late))
+			break;
 		pthread_mutex_unlock(&lock);
 		usleep(us);
 		us = us < TRY_MAX_US ? 2 * us : TRY_MAX_US;
@@ -184,7 +186,10 @@ static int lock_account(const char **why)
 		pr_err_once(
 			"a process has kept the account of the job locked for a second: it may be stopped; "
 			"until it goes on, allocations of several processes at once may all be refused");
-	return error;
+	if (error != -ESTALE)
+		return error;
+	*why = "its file is removed again and again";
+	return -EIO;
 }
 
 /* Let the account, which is open, say that the process has @bytes of @dev. */

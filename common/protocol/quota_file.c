@@ -29,6 +29,7 @@ struct row {
 
 static struct rundir_home home; /* "" for a path: not known yet */
 static char name[RUNDIR_ID_SIZE + sizeof(RUNDIR_QUOTA_SUFFIX)];
+static char path[sizeof(home.path) + sizeof(name)]; /* of the file that was opened last */
 static struct ownfd file = OWNFD_NONE;
 static long places[GPU_MAX]; /* the number of the row for each GPU, and 1; 0: none */
 
@@ -65,11 +66,25 @@ static int lock_all(int fd)
 	return set_lock(fd, F_WRLCK, 0, 0);
 }
 
+/* What @other in @dir is called is the file behind @fd. If it is another file, errno is 0. */
+static bool is_named(int dir, const char *other, int fd)
+{
+	struct stat here, open;
+
+	if (fstatat(dir, other, &here, AT_SYMLINK_NOFOLLOW) || fstat(fd, &open))
+		return false;
+	errno = 0;
+	return here.st_ino == open.st_ino && here.st_dev == open.st_dev;
+}
+
+/*
+ * The file is no longer where others look for it. False if that cannot be known, as in another root directory. The
+ * number of its links would not tell it everywhere: NFS gives a removed file that is open another name.
+ */
 static bool is_removed(int fd)
 {
-	struct stat st;
-
-	return !fstat(fd, &st) && !st.st_nlink;
+	return !is_named(AT_FDCWD, path, fd) && (!errno || errno == ENOENT) &&
+	       rundir_sees_home(&home);
 }
 
 /* The open file, unless somebody has removed it, as those do who clean /tmp; -1: none. */
@@ -87,15 +102,6 @@ static int open_directory(const char **why)
 	if (error)
 		home.path[0] = '\0';
 	return error ? error : rundir_create_home(&home, why);
-}
-
-/* What @other in @dir is called is the file behind @fd. */
-static bool is_named(int dir, const char *other, int fd)
-{
-	struct stat here, open;
-
-	return !fstatat(dir, other, &here, AT_SYMLINK_NOFOLLOW) && !fstat(fd, &open) &&
-	       here.st_ino == open.st_ino && here.st_dev == open.st_dev;
 }
 
 /* The file behind @fd may have been removed, and @other in @dir may be the name of another one, which stays. */
@@ -175,6 +181,8 @@ int quota_file_open(const char *id, const char **why)
 	if (dir < 0)
 		return dir;
 	snprintf(name, sizeof(name), "%s" RUNDIR_QUOTA_SUFFIX, id);
+	snprintf(path, sizeof(path), "%s/%s", home.path, name);
+	rundir_see_home(&home);
 	error = open_alone(dir);
 	if (error)
 		*why = error_text(-error);
@@ -195,12 +203,10 @@ void quota_file_end(void)
 	int fd = current(), dir;
 	const char *why;
 
-	if (fd >= 0 && !lock_all(fd)) {
-		dir = rundir_open(home.path, home.user, &why);
-		if (dir >= 0) {
-			unlinkat(dir, name, 0);
-			close(dir);
-		}
+	dir = fd < 0 ? fd : rundir_open(home.path, home.user, &why);
+	if (dir >= 0) {
+		remove_unused(dir, name, fd);
+		close(dir);
 	}
 	quota_file_close();
 }

@@ -64,7 +64,7 @@ void rundir_see_home(struct rundir_home *home)
 	home->mounts = mounts_here();
 }
 
-static bool sees_home(const struct rundir_home *home)
+bool rundir_sees_home(const struct rundir_home *home)
 {
 	struct stat root;
 
@@ -301,7 +301,7 @@ bool rundir_is_unnamed(enum rundir_socket kind, const struct rundir_home *home)
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/%d%s", home->path, getpid(), kinds[kind].suffix);
-	return lstat(path, &st) && errno == ENOENT && sees_home(home);
+	return lstat(path, &st) && errno == ENOENT && rundir_sees_home(home);
 }
 
 void rundir_unlink(enum rundir_socket kind, const struct rundir_home *home)

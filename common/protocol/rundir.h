@@ -75,6 +75,9 @@ int rundir_create_home(const struct rundir_home *home, const char **why);
 /* What the calling process sees at the path of @home is its home: it may have been restored elsewhere. */
 void rundir_see_home(struct rundir_home *home);
 
+/* False in a process that has changed its root directory or mount namespace since: its paths lead elsewhere. */
+bool rundir_sees_home(const struct rundir_home *home);
+
 /*
  * RUNDIR_CONTROL: the stream socket PID.sock, for the command. RUNDIR_SHARING: PID.sharing, for other
  * processes that share GPU memory (checkpoint/sharing/sharers.h), which keeps messages apart.

@@ -465,6 +465,33 @@ START_TEST(a_file_that_was_removed_is_made_again)
 }
 END_TEST
 
+/* As NFS removes a file that is open: it has a link still. */
+START_TEST(a_file_of_another_name_is_no_longer_the_account)
+{
+	int lead;
+	pid_t pid;
+
+	ck_assert(quota_take(0, 30 * MIB));
+	ck_assert_int_eq(rename(file, path_of("aside")), 0);
+	pid = child(takes_60, &lead);
+	ck_assert_uint_eq(quota_left(0), 10 * MIB);
+	ck_assert_uint_eq(used_of(GPU), 90 * MIB);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* As in another root directory, where the path leads to the file of another job. */
+START_TEST(a_namesake_of_the_file_stays)
+{
+	ck_assert(quota_take(0, 30 * MIB));
+	ck_assert_int_eq(rename(file, path_of("aside")), 0);
+	close(open(file, O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+	quota_end();
+	ck_assert(is_there(file));
+}
+END_TEST
+
 /* Which takes another process some time. */
 static void await_all(void)
 {
@@ -736,6 +763,8 @@ int main(void)
 	tcase_add_test(account, the_last_process_removes_the_file);
 	tcase_add_test(account, the_file_of_a_killed_job_goes);
 	tcase_add_test(account, a_file_that_was_removed_is_made_again);
+	tcase_add_test(account, a_file_of_another_name_is_no_longer_the_account);
+	tcase_add_test(account, a_namesake_of_the_file_stays);
 	tcase_add_test(account, a_fork_does_not_keep_the_part_of_its_parent);
 	tcase_add_test(account, exec_gives_the_part_back);
 	tcase_add_test(account, a_free_needs_no_lock);
