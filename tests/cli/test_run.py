@@ -145,8 +145,12 @@ def test_a_memory_limit_that_no_gpu_has():
         for around in [], ["run", "--mem", "64M", CUDAW]:
             result = cudaw(*around, "run", "--mem", size, "true", env=env)
             equal((result.code, result.err), (0, err))
-    result = cudaw("run", "--mem", "5G", "true", env={**env, "TEST_NVML_MS": "1000000"})
+    # NVML may hang in the driver, where nothing can kill it: then it must not be a child of the program.
+    parent = os.path.join(libraries, "parent")
+    result = cudaw("run", "--mem", "5G", "sh", "-c", "echo $$", env={**env, "TEST_NVML_MS": "1000000", "TEST_NVML_PARENT": parent})
     equal((result.code, result.err), (0, "cudaw: warning: --mem: NVML has not answered in 3 s, so the GPUs' memory is not known\n"))
+    with open(parent, encoding="ascii") as file:
+        equal(file.read() == result.out.strip(), False, "NVML was called in a child of the program")
     # NVML's face comes only with a limit.
     for args, there in [([], False), (["--mem", "64M"], True)]:
         preloaded = cudaw("run", *args, "sh", "-c", "echo $LD_PRELOAD", env=env).out

@@ -6,8 +6,8 @@
  * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free, or
  * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
  * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much, and the processes of further lines
- * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look. With
- * TEST_NVML_ONLY, a UUID, it knows no other.
+ * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look,
+ * and with TEST_NVML_PARENT, a file, it writes there first whose child it is in. With TEST_NVML_ONLY, a UUID, it knows no other.
  */
 #include "common/nvml_types.h"
 #include "tests/sim/account.h"
@@ -181,12 +181,24 @@ int nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 	return 0;
 }
 
+static void say_parent(void)
+{
+	const char *path = getenv("TEST_NVML_PARENT");
+	FILE *file = path ? fopen(path, "we") : NULL;
+
+	if (file) {
+		fprintf(file, "%d", getppid());
+		fclose(file);
+	}
+}
+
 static int memory_of(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	const char *bytes = getenv("TEST_NVML_FREE"), *ms = getenv("TEST_NVML_MS");
 	FILE *holders = open_holders();
 	struct gpu gpu;
 
+	say_parent();
 	if (ms)
 		usleep(strtoul(ms, NULL, 10) * 1000);
 	if (holders) {

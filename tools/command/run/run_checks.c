@@ -13,11 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -132,21 +134,45 @@ static bool is_taken(const char *name)
 	return is_named(list.jobs, list.n, name) || is_named(list.starting, list.nstarting, name);
 }
 
-/*
- * The @size bytes that @work sends from a child: what it opens, allocates and starts is not for the program, and it may
- * hang. Returns 0; -ETIMEDOUT; or another negative errno if there is no such answer.
- */
-static int ask_child(void (*work)(void *arg, int fd), const void *arg, void *answer, size_t size)
+struct question {
+	void (*work)(void *arg, int fd);
+	const void *arg;
+};
+
+/* SIGALRM ends a grandchild that hangs: its number may be another process's by then. */
+static void work_in_grandchild(void *arg, int fd)
 {
+	const struct question *question = arg;
+	sigset_t none;
+
+	if (fork())
+		return;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGALRM, SIG_DFL);
+	alarm(LIMITED_MS / 1000 + 1);
+	question->work((void *)question->arg, fd);
+}
+
+/*
+ * The @size bytes that @work sends from a grandchild: what it opens, allocates and starts is not for the program, and
+ * it may hang, also so that nothing can kill it. As a child it would then be one that the program has not started.
+ * Returns 0; -ETIMEDOUT; or another negative errno if there is no such answer.
+ */
+static int ask_grandchild(void (*work)(void *arg, int fd), const void *arg, void *answer,
+			  size_t size)
+{
+	struct question question = {work, arg};
 	struct limited child;
-	int error = limited_begin(&child, work, (void *)arg);
+	int error = limited_begin(&child, work_in_grandchild, &question);
 
 	if (error)
 		return error;
+	waitpid(child.pid, NULL, 0);
 	error = limited_wait(&child, NULL);
 	if (!error && recv(child.fd, answer, size, 0) != (ssize_t)size)
 		error = -ENODATA;
-	limited_end(&child);
+	close(child.fd);
 	return error;
 }
 
@@ -160,7 +186,7 @@ void run_warn_of_name(const char *name)
 {
 	char taken;
 
-	if (!ask_child(send_if_taken, name, &taken, 1))
+	if (!ask_grandchild(send_if_taken, name, &taken, 1))
 		complain("warning: another job is called '%s': commands will need an ID, which "
 			 "'cudaw ps %s' shows",
 			 name, name);
@@ -195,7 +221,7 @@ void run_warn_of_memory(void)
 	char text[FORMAT_SIZE];
 
 	setting_size(SETTING_MEM, &limit);
-	if (ask_child(send_largest_gpu, NULL, &most, sizeof(most)) == -ETIMEDOUT)
+	if (ask_grandchild(send_largest_gpu, NULL, &most, sizeof(most)) == -ETIMEDOUT)
 		complain(
 			"warning: --mem: NVML has not answered in %d s, so the GPUs' memory is not known",
 			LIMITED_MS / 1000);
