@@ -38,7 +38,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 FORKS_LOCK(lock);
 /* Under lock: */
 static char job[RUNDIR_ID_SIZE]; /* "": not known yet */
-static bool imaged;
+static bool away;                /* an image of the process is made, or it ends */
 static struct account {
 	char gpu[NVML_UUID_SIZE]; /* "": not known yet */
 	size_t own, others;
@@ -263,7 +263,7 @@ static void place(int dev)
 	const char *why = "";
 	int error;
 
-	if (!*account->gpu || !account->own || imaged || quota_file_has(dev))
+	if (!*account->gpu || !account->own || away || quota_file_has(dev))
 		return;
 	error = find_job();
 	if (!error)
@@ -404,7 +404,7 @@ void quota_restored(void)
 		return;
 	saved = enter();
 	*job = '\0';
-	imaged = false;
+	away = false;
 	quota_file_close();
 	place_all();
 	leave(saved);
@@ -417,7 +417,7 @@ void quota_imaged(bool is)
 	if (!quota_is_on())
 		return;
 	saved = enter();
-	imaged = is;
+	away = is;
 	if (is)
 		quota_file_close();
 	else
@@ -429,6 +429,7 @@ void quota_end(void)
 {
 	int saved = enter();
 
+	away = true;
 	quota_file_end();
 	leave(saved);
 }
@@ -437,7 +438,7 @@ void quota_end(void)
 static void forget_in_child(void)
 {
 	*job = '\0';
-	imaged = false;
+	away = false;
 	for (int dev = 0; dev < GPU_MAX; dev++)
 		accounts[dev].own = 0;
 	quota_file_close();

@@ -95,7 +95,7 @@ void quota_restored(void);
  */
 void quota_imaged(bool imaged);
 
-/* The process ends. */
+/* The process ends. What it has counts until the kernel has ended it. */
 void quota_end(void);
 
 #endif

@@ -204,11 +204,10 @@ void quota_file_end(void)
 	const char *why;
 
 	dir = fd < 0 ? fd : rundir_open(home.path, home.user, &why);
-	if (dir >= 0) {
-		remove_unused(dir, name, fd);
-		close(dir);
-	}
-	quota_file_close();
+	if (dir < 0)
+		return;
+	remove_unused(dir, name, fd);
+	close(dir);
 }
 
 int quota_file_lock(void)

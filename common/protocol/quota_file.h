@@ -38,7 +38,10 @@ int quota_file_open(const char *id, const char **why);
 /* Close it, as before an image of the process is made; its rows do not count from now on. Async-signal-safe. */
 void quota_file_close(void);
 
-/* Close it, and remove it if nobody has it. */
+/*
+ * The process ends: remove the file if no other process has it. It stays open, and the rows count until the kernel has
+ * ended the process, which frees its memory.
+ */
 void quota_file_end(void);
 
 /* Of the open file. It does not wait. */

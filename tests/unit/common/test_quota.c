@@ -372,28 +372,37 @@ static bool is_there(const char *path)
 	return !access(path, F_OK);
 }
 
+static void takes_10(void)
+{
+	if (!quota_take(0, 10 * MIB))
+		_exit(1);
+}
+
+/* What is freed or looked at afterwards makes no new file. */
 static void takes_60_and_ends(void)
 {
 	takes_60();
 	quota_end();
+	quota_left(0);
 }
 
+/* What a process has counts until the kernel has ended it, which frees its memory. */
 START_TEST(the_last_process_removes_the_file)
 {
-	int lead;
-	pid_t pid = child(takes_60, &lead);
+	int leads[2];
+	pid_t pids[2] = {child(takes_10, &leads[0]), child(takes_60_and_ends, &leads[1])};
 
-	ck_assert(quota_take(0, 10 * MIB));
-	quota_end();
 	ck_assert(is_there(file));
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-	close(lead);
-	pid = child(takes_60_and_ends, &lead);
+	ck_assert_uint_eq(quota_left(0), 30 * MIB);
+	close(leads[1]);
+	waitpid(pids[1], NULL, 0);
+	ck_assert_uint_eq(quota_left(0), 90 * MIB);
+	close(leads[0]);
+	waitpid(pids[0], NULL, 0);
+	pids[0] = child(takes_60_and_ends, &leads[0]);
 	ck_assert(!is_there(file));
-	/* Also what was taken after the end. */
-	close(lead);
-	waitpid(pid, NULL, 0);
+	close(leads[0]);
+	waitpid(pids[0], NULL, 0);
 }
 END_TEST
 
