@@ -135,8 +135,7 @@ static bool look_for_lost(void)
 		wake_open();
 	}
 	robbed |= pipe_lost || server_lost;
-	if (pipe_lost || server_lost)
-		quota_imaged(control_awaits_done(job_now()));
+	quota_look();
 	return pipe_lost || server_lost;
 }
 

@@ -162,7 +162,11 @@ static int try_lock(const char **why)
 
 	if (!error)
 		error = quota_file_open(job, why);
-	return error ? error : quota_file_lock();
+	if (error)
+		return error;
+	error = quota_file_lock();
+	*why = error_text(-error);
+	return error;
 }
 
 /* The same, in a second at most, but never -ESTALE. Others have the lock of this module while it waits. */
@@ -229,6 +233,37 @@ static bool fits(int dev, size_t bytes)
 	       !__builtin_add_overflow(sum, accounts[dev].others, &sum) && sum <= quotas.each[dev];
 }
 
+static bool is_missing(int dev)
+{
+	return *accounts[dev].gpu && accounts[dev].own && !quota_file_has(dev);
+}
+
+/* Its place in the account, which is open, was lost for all GPUs at once. */
+static void put_missing(void)
+{
+	for (int dev = 0; dev < GPU_MAX; dev++)
+		if (is_missing(dev))
+			put(dev, accounts[dev].own);
+}
+
+/* With the lock held: if the process has no place in the account, let it have one, as far as that does not wait. */
+static void place(void)
+{
+	const char *why = "";
+	int dev = 0, error;
+
+	while (dev < GPU_MAX && !is_missing(dev))
+		dev++;
+	if (away || dev == GPU_MAX)
+		return;
+	error = try_lock(&why);
+	say(error, why);
+	if (!error || error == -EAGAIN)
+		put_missing();
+	if (!error)
+		quota_file_unlock();
+}
+
 /*
  * With the lock held: have @bytes more, if they fit. The account says so before this looks at the others, so that of
  * two processes that do so at once, without its lock, none misses the other.
@@ -242,6 +277,8 @@ static bool take(int dev, size_t bytes)
 
 	if (*account->gpu)
 		say(locked, why);
+	if (usable)
+		put_missing();
 	if (usable && bytes <= quotas.each[dev]) {
 		put(dev, account->own + bytes);
 		see_others(dev);
@@ -254,29 +291,6 @@ static bool take(int dev, size_t bytes)
 		return false;
 	account->own += bytes;
 	return true;
-}
-
-/* With the lock held: if the process has no place in the account for @dev, let it have one. */
-static void place(int dev)
-{
-	const struct account *account = &accounts[dev];
-	const char *why = "";
-	int error;
-
-	if (!*account->gpu || !account->own || away || quota_file_has(dev))
-		return;
-	error = find_job();
-	if (!error)
-		error = quota_file_open(job, &why);
-	say(error, why);
-	if (!error)
-		put(dev, account->own);
-}
-
-static void place_all(void)
-{
-	for (int dev = 0; dev < GPU_MAX; dev++)
-		place(dev);
 }
 
 /* For each call of this module, which the program does not know of. */
@@ -343,7 +357,7 @@ size_t quota_left(int dev)
 	if (left == SIZE_MAX)
 		return left;
 	saved = enter();
-	place(dev);
+	place();
 	see_others(dev);
 	left = size_less(left, accounts[dev].own + accounts[dev].others);
 	leave(saved);
@@ -388,11 +402,21 @@ void quota_name_gpus(const struct gpu *gpus, size_t count)
 			*accounts[dev].gpu = '\0';
 		}
 	for (int dev = 0; dev < (int)count; dev++)
-		if (is_renamed(dev, gpus[dev].uuid)) {
+		if (is_renamed(dev, gpus[dev].uuid))
 			snprintf(accounts[dev].gpu, sizeof(accounts[dev].gpu), "%s",
 				 gpus[dev].uuid);
-			place(dev);
-		}
+	place();
+	leave(saved);
+}
+
+void quota_look(void)
+{
+	int saved;
+
+	if (!quota_is_on())
+		return;
+	saved = enter();
+	place();
 	leave(saved);
 }
 
@@ -406,7 +430,7 @@ void quota_restored(void)
 	*job = '\0';
 	away = false;
 	quota_file_close();
-	place_all();
+	place();
 	leave(saved);
 }
 
@@ -421,7 +445,7 @@ void quota_imaged(bool is)
 	if (is)
 		quota_file_close();
 	else
-		place_all();
+		place();
 	leave(saved);
 }
 

@@ -86,12 +86,15 @@ size_t quota_left(int dev);
  */
 bool quota_used_of(const char *uuid, size_t *used, size_t *quota);
 
+/* From time to time: if the file of the account was removed or closed, what the process has counts again. */
+void quota_look(void);
+
 /* In a restored process image: it has a place in the job again. */
 void quota_restored(void);
 
 /*
  * An image of the process is made (@imaged): it must not have the account open, and what it has does not count until
- * this ends. Or the process has its place again, also if the program has closed descriptors that it does not know.
+ * this ends.
  */
 void quota_imaged(bool imaged);
 

@@ -338,7 +338,7 @@ START_TEST(a_program_may_close_its_descriptors)
 	ck_assert_int_ge(fd, 3);
 	ck_assert_int_eq(fcntl(fd, F_GETFD), FD_CLOEXEC);
 	ck_assert_int_eq(dup2(STDIN_FILENO, fd), fd);
-	quota_imaged(false);
+	quota_look();
 	pid = child(takes_60, &lead);
 	ck_assert_uint_eq(quota_left(0), 0);
 	ck_assert_int_eq(close(descriptor()), 0);
@@ -471,6 +471,23 @@ START_TEST(a_file_that_was_removed_is_made_again)
 	ck_assert_uint_eq(used_of(GPU), 100 * MIB);
 	close(lead);
 	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* Also of those GPUs of which nothing is allocated. */
+START_TEST(all_gpus_count_again)
+{
+	const struct gpu gpus[] = {{.uuid = GPU}, {.uuid = OTHER}};
+
+	quota_name_gpus(gpus, 2);
+	ck_assert(quota_take(0, 60 * MIB) && quota_take(1, 10 * MIB));
+	ck_assert_int_eq(unlink(file), 0);
+	ck_assert(quota_take(1, 20 * MIB));
+	ck_assert_uint_eq(used_of(GPU), 60 * MIB);
+	ck_assert_int_eq(unlink(file), 0);
+	quota_look();
+	ck_assert_uint_eq(used_of(GPU), 60 * MIB);
+	ck_assert_uint_eq(used_of(OTHER), 30 * MIB);
 }
 END_TEST
 
@@ -772,6 +789,7 @@ int main(void)
 	tcase_add_test(account, the_last_process_removes_the_file);
 	tcase_add_test(account, the_file_of_a_killed_job_goes);
 	tcase_add_test(account, a_file_that_was_removed_is_made_again);
+	tcase_add_test(account, all_gpus_count_again);
 	tcase_add_test(account, a_file_of_another_name_is_no_longer_the_account);
 	tcase_add_test(account, a_namesake_of_the_file_stays);
 	tcase_add_test(account, a_fork_does_not_keep_the_part_of_its_parent);
