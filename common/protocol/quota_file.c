@@ -46,18 +46,21 @@ static int set_lock(int fd, short type, off_t start, off_t size)
 	return fcntl(fd, F_OFD_SETLK, &lock) ? -errno : 0;
 }
 
-static int lock_row(int fd, short type, long number)
+/* The first byte is locked by who owns the row, and all of it once the row says what he has. */
+static int lock_row(int fd, short type, long number, size_t size)
 {
-	return set_lock(fd, type, number * (off_t)sizeof(struct row), sizeof(struct row));
+	return set_lock(fd, type, number * (off_t)sizeof(struct row), (off_t)size);
 }
 
-/* By another opening than @fd. */
-static bool is_locked(int fd, long number)
+/*
+ * By another opening than @fd, and alone: a lock of the whole file (lock_all()), which has no end, is none of its rows.
+ * Returns 0, 1 or a negative errno.
+ */
+static int is_counted(int fd, long number)
 {
-	struct flock lock =
-		lock_of(F_WRLCK, number * (off_t)sizeof(struct row), sizeof(struct row));
+	struct flock lock = lock_of(F_WRLCK, (number + 1) * (off_t)sizeof(struct row) - 1, 1);
 
-	return !fcntl(fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+	return fcntl(fd, F_OFD_GETLK, &lock) ? -errno : lock.l_type != F_UNLCK && lock.l_len;
 }
 
 /* From its beginning to any end: nobody has a row, or is about to take one. */
@@ -238,7 +241,7 @@ static bool is_own(long number)
 	return false;
 }
 
-/* Lock a free row. Behind the end there may be rows that were taken and not yet written. */
+/* Own a free row. Behind the end there may be rows that were taken and not yet written. */
 static int claim(int fd, int dev)
 {
 	struct stat st;
@@ -246,18 +249,18 @@ static int claim(int fd, int dev)
 	if (fstat(fd, &st))
 		return -errno;
 	for (long i = 0; i <= st.st_size / (off_t)sizeof(struct row) + GPU_MAX; i++)
-		if (!is_own(i) && !lock_row(fd, F_WRLCK, i)) {
+		if (!is_own(i) && !lock_row(fd, F_WRLCK, i, 1)) {
 			places[dev] = i + 1;
 			break;
 		}
 	if (!places[dev])
-		return -EAGAIN;
+		return -EBUSY;
 	return current() < 0 ? -ESTALE : 0;
 }
 
 static void unclaim(int fd, int dev)
 {
-	lock_row(fd, F_UNLCK, places[dev] - 1);
+	lock_row(fd, F_UNLCK, places[dev] - 1, sizeof(struct row));
 	places[dev] = 0;
 }
 
@@ -287,6 +290,8 @@ int quota_file_write(int dev, const char *gpu, size_t quota, size_t bytes)
 	if (error)
 		return error;
 	error = put(fd, dev, &row);
+	if (!error && !had)
+		error = lock_row(fd, F_WRLCK, places[dev] - 1, sizeof(row));
 	if (error && !had)
 		unclaim(fd, dev);
 	return error;
@@ -304,18 +309,20 @@ void quota_file_leave(int dev)
 	places[dev] = 0;
 }
 
-static void add(int fd, bool open, long number, const struct row *row, const char *gpu,
-		struct quota_sum *sum)
+static int add(int fd, bool open, long number, const struct row *row, const char *gpu,
+	       struct quota_sum *sum)
 {
+	bool own = open && is_own(number);
+	int counted;
+
 	if (!row->bytes || strncmp(row->gpu, gpu, sizeof(row->gpu)) != 0)
-		return;
-	if (open && is_own(number))
-		sum->own += row->bytes;
-	else if (is_locked(fd, number))
-		sum->others += row->bytes;
-	else
-		return;
+		return 0;
+	counted = own ? 1 : is_counted(fd, number);
+	if (counted <= 0)
+		return counted;
+	*(own ? &sum->own : &sum->others) += row->bytes;
 	sum->quota = row->quota;
+	return 0;
 }
 
 /* @open: it is our opening, which has our locks. */
@@ -323,17 +330,18 @@ static int add_all(int fd, bool open, const char *gpu, struct quota_sum *sum)
 {
 	struct row rows[ROWS];
 	long n = ROWS;
+	int error = 0;
 
-	for (long at = 0; n == ROWS; at += n) {
+	for (long at = 0; n == ROWS && !error; at += n) {
 		ssize_t len = pread(fd, rows, sizeof(rows), at * (off_t)sizeof(*rows));
 
 		if (len < 0)
 			return -errno;
 		n = len / (long)sizeof(*rows);
-		for (long i = 0; i < n; i++)
-			add(fd, open, at + i, &rows[i], gpu, sum);
+		for (long i = 0; i < n && !error; i++)
+			error = add(fd, open, at + i, &rows[i], gpu, sum);
 	}
-	return 0;
+	return error;
 }
 
 /* Returns a descriptor; NO_FILE; or a negative errno. */

@@ -10,7 +10,8 @@
  * with the process, however that ends, and with exec(2). A row that nobody has locked does not count, and is free, in
  * whatever PID namespace its process was. A child of fork() closes the file (quota.c).
  *
- * Only who has locked a row writes it, and needs no other lock for that. One more lock, behind all rows, is for those
+ * Only who has locked the first byte of a row writes it, and needs no other lock for that; the row counts once all of
+ * it is locked. So what a dead process left in a row never counts for its next owner. One more lock, behind all rows, is for those
  * who look and write: of two that ask for the rest at once, one gets it (quota_file_lock()).
  *
  * Whoever can lock all of the file may remove it. A process that ends does so if it was the last one; those that were
@@ -23,6 +24,7 @@
  *
  *	-EAGAIN	another process has the lock
  *	-ESTALE	the file was removed: it is to be opened again
+ *	-EBUSY	another process is about to remove the file, and may have been stopped: no row is to be had
  */
 #include <stdbool.h>
 #include <stddef.h>

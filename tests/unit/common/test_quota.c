@@ -700,14 +700,19 @@ START_TEST(a_file_that_cannot_be_written_is_an_error_once)
 }
 END_TEST
 
-/* As a process that is stopped while it has the lock of the file. */
-static int lock_file(void)
+/* As a process that is stopped while it has a lock of the file, with @size 0 from @start on. */
+static int lock_part(off_t start, off_t size)
 {
-	const struct flock lock = {.l_type = F_WRLCK, .l_start = 1L << 40, .l_len = 1};
+	const struct flock lock = {.l_type = F_WRLCK, .l_start = start, .l_len = size};
 	int fd = open(file, O_RDWR | O_CLOEXEC);
 
 	ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &lock), 0);
 	return fd;
+}
+
+static int lock_file(void)
+{
+	return lock_part(1L << 40, 1);
 }
 
 static void takes_60_and_gives_20(void)
@@ -748,6 +753,41 @@ START_TEST(a_lock_that_is_held_stops_nobody)
 	close(lead);
 	waitpid(pid, NULL, 0);
 	ck_assert_uint_eq(quota_left(0), 60 * MIB);
+}
+END_TEST
+
+static void end_one_with_60(void)
+{
+	int lead;
+	pid_t pid = child(takes_60, &lead);
+
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(lead);
+}
+
+/* As between two system calls of a process that takes the row of a dead one, or that is about to remove the file. */
+START_TEST(a_dead_process_s_row_counts_for_nobody)
+{
+	const off_t sizes[] = {1, 0};
+	char log[96];
+	int fd;
+
+	snprintf(log, sizeof(log), "%s/log", directory);
+	setenv("CUDAW_LOG_FILE", log, 1);
+	end_one_with_60();
+	for (size_t i = 0; i < 2; i++) {
+		fd = lock_part(0, sizes[i]);
+		ck_assert_uint_eq(used_of(GPU), 0);
+		ck_assert(quota_take(0, 100 * MIB));
+		quota_imaged(true); /* which gives the row up */
+		quota_give(0, 100 * MIB);
+		quota_imaged(false);
+		ck_assert_int_eq(is_there(log), !sizes[i]);
+		close(fd);
+	}
+	ck_assert_ptr_nonnull(strstr(text_of(log), "cannot be used: Device or resource busy"));
+	unlink(log);
 }
 END_TEST
 
@@ -800,6 +840,7 @@ int main(void)
 	tcase_add_test(account, without_a_file_each_process_counts_for_itself);
 	tcase_add_test(account, a_file_that_cannot_be_written_is_an_error_once);
 	tcase_add_test(account, a_lock_that_is_held_stops_nobody);
+	tcase_add_test(account, a_dead_process_s_row_counts_for_nobody);
 	tcase_add_test(account, a_file_of_nonsense_is_survived);
 	suite_add_tcase(suite, account);
 	return check_suite_run(suite);
