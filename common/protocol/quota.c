@@ -204,24 +204,26 @@ static void put(int dev, size_t bytes)
 	say(error, error_text(-error));
 }
 
-/* Add up what the account says of the GPU named @gpu. */
-static bool look(const char *gpu, struct quota_sum *sum)
+/* Add up what the account says of the GPU named @gpu. Returns 0 or a negative errno with @why. */
+static int look(const char *gpu, struct quota_sum *sum, const char **why)
 {
-	const char *why = "";
 	int error = find_job();
 
-	if (!error)
-		error = quota_file_sum(job, gpu, sum, &why);
-	say(error, why);
-	return !error;
+	return error ? error : quota_file_sum(job, gpu, sum, why);
 }
 
 /* The others keep what they had if that cannot be seen now. */
 static void see_others(int dev)
 {
 	struct quota_sum sum;
+	const char *why = "";
+	int error;
 
-	if (*accounts[dev].gpu && look(accounts[dev].gpu, &sum))
+	if (!*accounts[dev].gpu)
+		return;
+	error = look(accounts[dev].gpu, &sum, &why);
+	say(error, why);
+	if (!error)
 		accounts[dev].others = sum.others;
 }
 
@@ -364,18 +366,32 @@ size_t quota_left(int dev)
 	return left;
 }
 
+/* The quotas are not read: an error about them is for a program that asks. */
+void quota_find(void)
+{
+	int saved = enter();
+	const char *why;
+
+	quota_file_find(&why);
+	leave(saved);
+}
+
 bool quota_used_of(const char *uuid, size_t *used, size_t *quota)
 {
 	struct quota_sum sum;
-	bool known;
-	int saved;
+	const char *why = "";
+	int saved, error;
 
 	if (!quota_is_on())
 		return false;
 	saved = enter();
-	known = look(uuid, &sum);
+	error = look(uuid, &sum, &why);
+	if (error && !is_shortage(error))
+		pr_err_once("the account of the job in the runtime directory cannot be read: %s; "
+			    "NVML's own figures are shown",
+			    why);
 	leave(saved);
-	if (!known)
+	if (error)
 		return false;
 	*used = sum.own + sum.others;
 	if (sum.quota)

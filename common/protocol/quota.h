@@ -81,6 +81,12 @@ bool quota_has_refused(void);
 size_t quota_left(int dev);
 
 /*
+ * When a library that only looks is loaded: find the account where the process sees it now. Its program may become
+ * another user, or change its root directory.
+ */
+void quota_find(void);
+
+/*
  * What the job of this process has of the GPU named @uuid, and its quota, which stays if no row has one. False:
  * there is no quota, or the account cannot be read.
  */

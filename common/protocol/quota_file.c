@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,12 +97,19 @@ static int current(void)
 	return fd >= 0 && !is_removed(fd) ? fd : -1;
 }
 
-static int open_directory(const char **why)
+int quota_file_find(const char **why)
 {
 	int error = *home.path ? 0 : rundir_find_home(&home, why);
 
 	if (error)
 		home.path[0] = '\0';
+	return error;
+}
+
+static int create_directory(const char **why)
+{
+	int error = quota_file_find(why);
+
 	return error ? error : rundir_create_home(&home, why);
 }
 
@@ -180,7 +186,7 @@ int quota_file_open(const char *id, const char **why)
 	if (current() >= 0)
 		return 0;
 	quota_file_close(); /* the program may have closed it */
-	dir = open_directory(why);
+	dir = create_directory(why);
 	if (dir < 0)
 		return dir;
 	snprintf(name, sizeof(name), "%s" RUNDIR_QUOTA_SUFFIX, id);
@@ -344,20 +350,23 @@ static int add_all(int fd, bool open, const char *gpu, struct quota_sum *sum)
 	return error;
 }
 
-/* Returns a descriptor; NO_FILE; or a negative errno. */
-#define NO_FILE INT_MAX
-
+/* Returns a descriptor or a negative errno. A reader makes no directory. */
 static int open_to_read(const char *id, const char **why)
 {
-	int dir = open_directory(why), fd;
+	int dir = quota_file_find(why), fd;
 	char found[sizeof(name)];
 
+	if (!dir && !rundir_sees_home(&home)) {
+		*why = "this process has another root directory or mount namespace now";
+		dir = -EXDEV;
+	}
+	dir = dir ? dir : rundir_open(home.path, home.user, why);
 	if (dir < 0)
 		return dir;
 	snprintf(found, sizeof(found), "%s" RUNDIR_QUOTA_SUFFIX, id);
 	fd = openat(dir, found, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
-		fd = errno == ENOENT ? NO_FILE : -errno;
+		fd = -errno;
 		*why = error_text(-fd);
 	}
 	close(dir);
@@ -369,8 +378,8 @@ int quota_file_sum(const char *id, const char *gpu, struct quota_sum *sum, const
 	int own = current(), fd = own < 0 ? open_to_read(id, why) : own, error;
 
 	*sum = (struct quota_sum){0};
-	if (fd < 0 || fd == NO_FILE)
-		return fd < 0 ? fd : 0;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
 	error = add_all(fd, fd == own, gpu, sum);
 	if (error)
 		*why = error_text(-error);

@@ -34,6 +34,12 @@ struct quota_sum {
 	size_t quota; /* 0: no row has one */
 };
 
+/*
+ * Find the directory, as the process sees it now, unless it is known. All others do so at first. On failure @why is
+ * the reason, as in rundir_path().
+ */
+int quota_file_find(const char **why);
+
 /* Open the account of the job @id, unless it is open. On failure @why is the reason, as in rundir_open(). */
 int quota_file_open(const char *id, const char **why);
 
@@ -61,7 +67,7 @@ void quota_file_leave(int dev);
 
 /*
  * Add up the rows for the GPU named @gpu in the open file, or in that of the job @id, which is opened for that; nobody
- * has a row in one that is not there.
+ * has a row in one that is not there. -EXDEV: the process has another root directory or mount namespace by now.
  */
 int quota_file_sum(const char *id, const char *gpu, struct quota_sum *sum, const char **why);
 

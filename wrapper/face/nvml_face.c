@@ -158,4 +158,5 @@ void libnvml_bind(void)
 __attribute__((constructor)) static void on_load(void)
 {
 	forks_watch();
+	quota_find();
 }

@@ -367,6 +367,32 @@ START_TEST(a_program_that_no_longer_finds_the_file_stays_in_it)
 }
 END_TEST
 
+/* As NVML's face, which is loaded before its program does so. */
+START_TEST(a_reader_finds_the_account_where_it_was_loaded)
+{
+	int lead;
+	pid_t pid = child(takes_60, &lead);
+
+	quota_find();
+	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
+	ck_assert_uint_eq(used_of(GPU), 60 * MIB);
+	close(lead);
+	waitpid(pid, NULL, 0);
+}
+END_TEST
+
+/* It makes no directory. */
+START_TEST(a_reader_that_finds_no_directory_sees_nothing)
+{
+	char none[96];
+
+	snprintf(none, sizeof(none), "%s/none", directory);
+	setenv("CUDAW_RUNTIME_DIR", none, 1);
+	ck_assert_uint_eq(used_of(GPU), 0);
+	ck_assert_int_ne(access(none, F_OK), 0);
+}
+END_TEST
+
 static bool is_there(const char *path)
 {
 	return !access(path, F_OK);
@@ -658,7 +684,7 @@ START_TEST(without_a_file_each_process_counts_for_itself)
 {
 	size_t used, quota;
 
-	setenv("CUDAW_RUNTIME_DIR", "/proc/none", 1);
+	setenv("CUDAW_RUNTIME_DIR", "/dev/null", 1);
 	setenv("CUDAW_LOG_FILE", "/dev/null", 1);
 	errno = 0;
 	ck_assert(quota_take(0, 60 * MIB));
@@ -826,6 +852,8 @@ int main(void)
 	tcase_add_test(account, a_restored_process_has_its_place_again);
 	tcase_add_test(account, a_program_may_close_its_descriptors);
 	tcase_add_test(account, a_program_that_no_longer_finds_the_file_stays_in_it);
+	tcase_add_test(account, a_reader_finds_the_account_where_it_was_loaded);
+	tcase_add_test(account, a_reader_that_finds_no_directory_sees_nothing);
 	tcase_add_test(account, the_last_process_removes_the_file);
 	tcase_add_test(account, the_file_of_a_killed_job_goes);
 	tcase_add_test(account, a_file_that_was_removed_is_made_again);
