@@ -29,7 +29,8 @@
  * The functions keep errno.
  *
  * Threads: any. One lock of this module is held over calls to the file system, and no other is taken under it.
- * quota_take() may wait for another process, for a second in all, but not under that lock; all others never wait.
+ * quota_take() may wait for another process, for a second in all, but not under that lock; all others never wait. A
+ * caller that has a lock of its own over quota_take(), as the face has for each GPU, lets its frees wait as well.
  */
 #include "common/gpu.h"
 

@@ -8,7 +8,8 @@
  * A process keeps the file open from its first row on, so that it finds it again as another user or in another root
  * directory, and has its rows locked by locks of that opening (F_OFD_SETLK in fcntl(2)). They go with the descriptor:
  * with the process, however that ends, and with exec(2). A row that nobody has locked does not count, and is free, in
- * whatever PID namespace its process was. A child of fork() closes the file (quota.c).
+ * whatever PID namespace its process was. A child of fork() closes the file (quota.c); one that is made without its
+ * handlers has the same opening, and the rows count until both have ended.
  *
  * Only who has locked the first byte of a row writes it, and needs no other lock for that; the row counts once all of
  * it is locked. So what a dead process left in a row never counts for its next owner. One more lock, behind all rows, is for those
