@@ -45,9 +45,24 @@ def test_what_is_not_listed():
     refused("LATE_S = 3\n", "LATE_S 3")
     refused("#define STUCK_MS 50\n", "STUCK_MS 50", name="tests/unit/test_x.c")
     refused("env={\"CUDAW_SIM_COPY_GBPS\": \"0.3\"}\n", "CUDAW_SIM_COPY_GBPS 0.3")
+    refused("equal(select.select([daemon], [], [], 0.5)[0], [])\n", "select(..., 0.5)")
+    refused("thread.over.wait(2)\n", "wait(..., 2)")
+    refused("job.wait(timeout=2)\n", "wait(..., 2)")
+    refused("connection.settimeout(1)\n", "settimeout(..., 1)")
+    refused("signal.alarm(3)\n", "alarm(..., 3)")
+
+
+def test_a_poll_that_ends_by_itself_is_one():
+    for condition in "tries-- > 0 && !get(&done)", "n++ < 50":
+        said, status = waits(f"	while ({condition})\n		usleep(1000);\n", name="tests/unit/test_x.c")
+        contains(said, "tests/unit/test_x.c:2: usleep(1000)")
+        equal(status, 1)
+    said, _ = waits("while time.monotonic() < end and not ends():\n    time.sleep(0.02)\n")
+    contains(said, "tests/jobs/test_x.py:2: time.sleep(0.02)")
 
 
 def test_what_is_no_window():
+    taken("select.select([fd], [], [], 0)\nselect.select([fd], [], [])\nevent.wait()\nfirst.wait('room', 2)\nselect.select([fd], [], [], 30)\n")
     taken(POLL)
     taken("	while (!get(&done))\n		usleep(1000);\n", name="tests/unit/test_x.c")
     taken("time.sleep(rng.uniform(0, 0.2))\n")
