@@ -103,6 +103,10 @@ START_TEST(what_cannot_be_made_again_is_named)
 	ck_assert(!finds());
 	ck_assert_ptr_nonnull(strstr(why, "it is a set-id file"));
 	ck_assert_int_eq(chmod(path, 0600), 0);
+	ck_assert_int_eq(chown(path, 65534, 65534), 0);
+	ck_assert(!finds());
+	ck_assert_ptr_nonnull(strstr(why, "it belongs to another user than the job"));
+	ck_assert_int_eq(chown(path, 0, 0), 0);
 	snprintf(directory, sizeof(directory), "%s.d", path);
 	snprintf(inside, sizeof(inside), "%s/x", directory);
 	ck_assert_int_eq(mkdir(directory, 0700), 0);
@@ -149,7 +153,7 @@ START_TEST(they_are_made_as_they_were)
 	ck_assert_msg(finds(), "%s", why);
 	ck_assert_int_eq(memory_files_save(&files, images, &error), 0);
 	root = list_of(&files);
-	ck_assert_int_eq(memory_files_read(&again, root, &error), 0);
+	ck_assert_int_eq(memory_files_read(&again, root, getuid(), &error), 0);
 	json_decref(root);
 	/* While somebody has them, they stay. */
 	ck_assert_int_eq(memory_files_name(&files, true, &error), 0);
@@ -191,6 +195,7 @@ static const struct {
 	{"mode", "2541", -EBADMSG},
 	{"mode", "-1", -EBADMSG},
 	{"uid", "4294967295", -EBADMSG},
+	{"uid", "65534", -EPERM},
 	{"size", "\"x\"", -EBADMSG},
 	{"size", "-1", -EBADMSG},
 	{"directory", "\"dev/shm\"", -EBADMSG},
@@ -211,7 +216,7 @@ START_TEST(a_forged_list_is_refused)
 	root = list_of(&files);
 	json_object_set_new(json_array_get(json_object_get(root, "shared_files"), 0),
 			    forged[_i].key, json_loads(forged[_i].value, JSON_DECODE_ANY, NULL));
-	ret = memory_files_read(&read, root, &error);
+	ret = memory_files_read(&read, root, getuid(), &error);
 	if (!ret)
 		ret = memory_files_check(&read, &error);
 	ck_assert_int_eq(ret, forged[_i].result);

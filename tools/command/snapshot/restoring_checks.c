@@ -114,13 +114,16 @@ static int check_ids(const struct restoring *r, int directory)
 /* The files in memory that the restore makes itself; they need not be there before. */
 static int check_memory_files(struct restoring *r)
 {
+	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	/* Root may restore another user's job. */
+	uid_t owner = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
 	struct criu_files *files = &r->files;
 	struct snapshot_error error;
 	size_t kept = 0;
 	int ret = host_image_facts(r->snapshot.dir, r->snapshot.manifest.index, &r->facts, &error);
 
 	if (!ret)
-		ret = memory_files_read(&r->memory_files, r->facts, &error);
+		ret = memory_files_read(&r->memory_files, r->facts, owner, &error);
 	if (!ret)
 		ret = memory_files_check(&r->memory_files, &error);
 	if (ret)

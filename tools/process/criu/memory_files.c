@@ -126,6 +126,7 @@ static bool find_names(struct memory_file *f, size_t links)
 
 struct search {
 	struct memory_files *files;
+	uid_t owner;
 	const char *fault; /* why the one at @path cannot be carried */
 	char path[256];
 };
@@ -146,6 +147,8 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 	if (!list)
 		return refuse(s, m, "out of memory");
 	files->list = list;
+	if (m->st.st_uid != s->owner)
+		return refuse(s, m, "it belongs to another user than the job");
 	f = &list[files->n];
 	*f = (struct memory_file){.dev = m->st.st_dev,
 				  .ino = m->st.st_ino,
@@ -227,7 +230,7 @@ static pid_t find_outsider(const struct memory_files *files, const struct tree *
 
 bool memory_files_find(struct memory_files *files, const struct tree *tree, char *why, size_t size)
 {
-	struct search search = {.files = files};
+	struct search search = {.files = files, .owner = tree->owner};
 	pid_t outsider;
 
 	*files = (struct memory_files){0};
@@ -457,7 +460,8 @@ static bool read_file(struct memory_file *f, const json_t *object)
 	return true;
 }
 
-int memory_files_read(struct memory_files *files, const json_t *root, struct snapshot_error *error)
+int memory_files_read(struct memory_files *files, const json_t *root, uid_t owner,
+		      struct snapshot_error *error)
 {
 	const json_t *list = json_object_get(root, KEY);
 
@@ -465,10 +469,17 @@ int memory_files_read(struct memory_files *files, const json_t *root, struct sna
 		.list = calloc(json_array_size(list) + 1, sizeof(*files->list))};
 	if (!files->list)
 		return snapshot_fail(error, -ENOMEM, "out of memory");
-	for (; files->n < json_array_size(list); files->n++)
-		if (!read_file(&files->list[files->n], json_array_get(list, files->n)))
+	for (; files->n < json_array_size(list); files->n++) {
+		struct memory_file *f = &files->list[files->n];
+
+		if (!read_file(f, json_array_get(list, files->n)))
 			return snapshot_fail(error, -EBADMSG,
 					     "host.json: " KEY " %zu is not as expected", files->n);
+		if (f->uid != owner)
+			return snapshot_fail(error, -EPERM,
+					     "%s/%s belonged to user %u, and the job to user %u",
+					     f->directory, f->names[0], f->uid, owner);
+	}
 	return 0;
 }
 

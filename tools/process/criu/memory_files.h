@@ -12,7 +12,8 @@
  * has its former names, with the suffix, while CRIU works, and no longer.
  *
  * A directory is the root of a tmpfs in which nobody but root can replace the file of another user: root's, and
- * sticky if others may write there.
+ * sticky if others may write there. The files belong to the user of the processes: root neither removes nor makes
+ * what another user has.
  */
 #include "checkpoint/snapshot/format.h"
 #include "common/json_out.h"
@@ -58,9 +59,13 @@ int memory_files_name(const struct memory_files *files, bool have, struct snapsh
 /* Write their contents into the directory open as @images. 0 or a negative errno. */
 int memory_files_save(const struct memory_files *files, int images, struct snapshot_error *error);
 
-/* The list (struct memory_files) as a key of host.json; and the reverse, of what may have been written by anybody. 0 or a negative errno. */
+/*
+ * The list (struct memory_files) as a key of host.json; and the reverse, of what may have been written by anybody,
+ * for a job of the user @owner. 0 or a negative errno.
+ */
 void memory_files_put(struct json_out *out, const void *files);
-int memory_files_read(struct memory_files *files, const json_t *root, struct snapshot_error *error);
+int memory_files_read(struct memory_files *files, const json_t *root, uid_t owner,
+		      struct snapshot_error *error);
 
 /* Whether @path is one of their names. */
 bool memory_files_has(const struct memory_files *files, const char *path);
