@@ -6,15 +6,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#define SHM  "/dev/shm"
-#define SIZE (1UL << 20)
+#define SHM       "/dev/shm"
+#define SIZE      (1UL << 20)
+#define FILES_MAX 200000 /* that a test makes, for an inode's number */
 
 static struct memory_files files;
 static struct snapshot_error error;
@@ -117,6 +121,54 @@ START_TEST(what_cannot_be_made_again_is_named)
 	ck_assert(!finds());
 	unlink(inside);
 	rmdir(directory);
+}
+END_TEST
+
+/* A file of the inode's number in another tmpfs in the place of /dev/shm, mapped until @until is closed. */
+static void map_another(ino_t ino, int ready, int until)
+{
+	char *shared = NULL, byte;
+	struct stat st;
+
+	if (ino > FILES_MAX || unshare(CLONE_NEWNS) ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", SHM, "tmpfs", 0, "mode=1777"))
+		_exit(1);
+	do {
+		if (shared)
+			munmap(shared, SIZE);
+		unlink(path);
+		shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	} while (!stat(path, &st) && st.st_ino < ino);
+	if (st.st_ino == ino && write(ready, "", 1) == 1 && read(until, &byte, 1) <= 0)
+		_exit(0);
+	_exit(1);
+}
+
+START_TEST(one_of_another_file_system_is_not_taken_for_it)
+{
+	int ready[2], until[2];
+	struct stat st;
+	char byte;
+	pid_t child;
+
+	munmap(map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), SIZE);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC) | pipe2(until, O_CLOEXEC), 0);
+	child = fork();
+	if (!child) {
+		close(ready[0]);
+		close(until[1]);
+		map_another(st.st_ino, ready[1], until[0]);
+	}
+	close(ready[1]);
+	/* Not where no file system may be mounted, or the number is too small or large. */
+	if (read(ready[0], &byte, 1) == 1) {
+		ck_assert(!finds());
+		ck_assert_ptr_nonnull(strstr(why, "it does not lie directly"));
+	}
+	close(until[1]);
+	waitpid(child, NULL, 0);
 }
 END_TEST
 
@@ -237,6 +289,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, only_what_is_named_and_shared_is_found);
 	tcase_add_test(tc, what_cannot_be_made_again_is_named);
+	tcase_add_test(tc, one_of_another_file_system_is_not_taken_for_it);
 	tcase_add_test(tc, they_are_made_as_they_were);
 	tcase_add_loop_test(tc, a_forged_list_is_refused, 0, sizeof(forged) / sizeof(forged[0]));
 	suite_add_tcase(s, tc);

@@ -19,8 +19,9 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#define KEY  "shared_files"
-#define COPY (1UL << 20)
+#define KEY    "shared_files"
+#define FORMER " (deleted)"
+#define COPY   (1UL << 20)
 
 /* A shared, writable mapping of a file. */
 struct mapping {
@@ -95,6 +96,15 @@ static int open_directory(const char *path)
 	return dir;
 }
 
+/* Whether @name in @dir is the file. */
+static bool is_it(const struct memory_file *f, int dir, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_dev == f->dev &&
+	       st.st_ino == f->ino;
+}
+
 static bool add_name(struct memory_file *f, const char *name)
 {
 	for (size_t i = 0; i < f->nnames; i++)
@@ -106,7 +116,10 @@ static bool add_name(struct memory_file *f, const char *name)
 	return true;
 }
 
-/* All names that the file has in its directory. False: it has others elsewhere, or too many. */
+/*
+ * All names that the file has in its directory. False: it has others elsewhere, or too many, or the process that maps
+ * it has another file system there than we.
+ */
 static bool find_names(struct memory_file *f, size_t links)
 {
 	int fd = open_directory(f->directory);
@@ -115,7 +128,7 @@ static bool find_names(struct memory_file *f, size_t links)
 	bool good = dir;
 
 	while (good && (entry = readdir(dir)))
-		if (entry->d_ino == f->ino)
+		if (entry->d_ino == f->ino && is_it(f, dirfd(dir), entry->d_name))
 			good = add_name(f, entry->d_name);
 	if (dir)
 		closedir(dir);
@@ -170,6 +183,14 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 	return true;
 }
 
+/* The kernel's suffix of a mapping's path whose file has no longer that name. */
+static bool is_former(const char *name)
+{
+	size_t length = strlen(name), suffix = strlen(FORMER);
+
+	return length > suffix && !strcmp(name + length - suffix, FORMER);
+}
+
 static bool take_mapping(void *arg, const struct mapping *m)
 {
 	struct search *s = arg;
@@ -181,7 +202,8 @@ static bool take_mapping(void *arg, const struct mapping *m)
 		return false;
 	before = f->nnames;
 	if (strncmp(m->path, f->directory, strlen(f->directory)) ||
-	    name != m->path + strlen(f->directory) + 1 || !add_name(f, name))
+	    name != m->path + strlen(f->directory) + 1 || !add_name(f, name) ||
+	    (f->nnames > before && !is_former(name)))
 		return refuse(s, m, "its former name cannot be carried");
 	f->nformer += f->nnames - before;
 	return true;
@@ -249,31 +271,47 @@ bool memory_files_find(struct memory_files *files, const struct tree *tree, char
 	return !outsider;
 }
 
-/* Whether @name in @dir is the file. */
-static bool is_it(const struct memory_file *f, int dir, const char *name)
-{
-	struct stat st;
-
-	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_dev == f->dev &&
-	       st.st_ino == f->ino;
-}
-
 static int fail(struct snapshot_error *error, const struct memory_file *f, size_t name, int code)
 {
 	return snapshot_fail(error, code, "%s/%s: %s", f->directory, f->names[name],
 			     error_text(-code));
 }
 
-static int name_one(const struct memory_file *f, int dir, bool have, struct snapshot_error *error)
+/* The file that has the first of the names now must be that of the list. A descriptor or a negative errno. */
+static int open_file(const struct memory_file *f, int dir, int flags)
 {
-	for (size_t i = f->nnames - f->nformer; i < f->nnames; i++) {
-		if (have && linkat(dir, f->names[0], dir, f->names[i], 0) &&
-		    !is_it(f, dir, f->names[i]))
-			return fail(error, f, i, -errno);
-		if (!have && is_it(f, dir, f->names[i]))
-			unlinkat(dir, f->names[i], 0);
+	int fd = openat(dir, f->names[0], flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (!fstat(fd, &st) && st.st_dev == f->dev && st.st_ino == f->ino)
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
+static int name_one(const struct memory_file *f, int dir, struct snapshot_error *error)
+{
+	int fd = f->nformer ? open_file(f, dir, O_PATH) : -1, ret = 0;
+
+	if (f->nformer && fd < 0)
+		return fail(error, f, 0, fd);
+	for (size_t i = f->nnames - f->nformer; i < f->nnames && !ret; i++) {
+		ret = linkat(fd, "", dir, f->names[i], AT_EMPTY_PATH) ? -errno : 0;
+		if (ret)
+			ret = is_it(f, dir, f->names[i]) ? 0 : fail(error, f, i, ret);
 	}
-	return 0;
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+static void unname_one(const struct memory_file *f, int dir)
+{
+	for (size_t i = f->nnames - f->nformer; i < f->nnames; i++)
+		if (is_it(f, dir, f->names[i]))
+			unlinkat(dir, f->names[i], 0);
 }
 
 int memory_files_name(const struct memory_files *files, bool have, struct snapshot_error *error)
@@ -283,8 +321,12 @@ int memory_files_name(const struct memory_files *files, bool have, struct snapsh
 	for (size_t i = 0; i < files->n && !ret; i++) {
 		int dir = open_directory(files->list[i].directory);
 
-		ret = dir < 0 ? fail(error, &files->list[i], 0, -ENOENT)
-			      : name_one(&files->list[i], dir, have, error);
+		if (dir < 0)
+			ret = fail(error, &files->list[i], 0, -ENOENT);
+		else if (have)
+			ret = name_one(&files->list[i], dir, error);
+		else
+			unname_one(&files->list[i], dir);
 		if (dir >= 0)
 			close(dir);
 	}
@@ -345,16 +387,15 @@ static void content_name(size_t i, char name[32])
 
 static int save_one(const struct memory_file *f, int dir, int images, const char *name)
 {
-	int from = openat(dir, f->names[0], O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), to,
-	    ret;
+	int from = open_file(f, dir, O_RDONLY), to, ret;
 	struct stat st;
 
 	if (from < 0)
-		return -errno;
+		return from;
 	to = openat(images, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (to < 0 || fstat(from, &st))
 		ret = -errno;
-	else if (st.st_ino != f->ino || st.st_dev != f->dev || (size_t)st.st_size != f->size)
+	else if ((size_t)st.st_size != f->size)
 		ret = -ESTALE;
 	else
 		ret = copy(from, to, st.st_size);
@@ -610,10 +651,10 @@ int memory_files_make(struct memory_files *files, int images, struct snapshot_er
 
 static int give_one(const struct memory_file *f, int dir)
 {
-	int fd = openat(dir, f->names[0], O_RDONLY | O_NOFOLLOW | O_CLOEXEC), ret = 0;
+	int fd = open_file(f, dir, O_RDONLY), ret = 0;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	/* A change of the owner may clear bits of the mode. */
 	if (fchown(fd, f->uid, f->gid) || fchmod(fd, f->mode))
 		ret = -errno;
