@@ -124,6 +124,64 @@ START_TEST(what_cannot_be_made_again_is_named)
 }
 END_TEST
 
+/* A process that is not below this one maps the file, and has no descriptor of it. Returns a pipe: it ends when closed. */
+static int map_outside(int protection, int flags, int *ended)
+{
+	int ready[2], until[2];
+	char byte;
+
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC) | pipe2(until, O_CLOEXEC), 0);
+	if (!fork()) {
+		if (fork())
+			_exit(0);
+		close(ready[0]);
+		close(until[1]);
+		map_file(path, protection, flags);
+		_exit(write(ready[1], "", 1) != 1 || read(until[0], &byte, 1));
+	}
+	wait(NULL);
+	close(ready[1]);
+	close(until[0]);
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	*ended = ready[0];
+	return until[1];
+}
+
+static const struct {
+	int protection, flags;
+} seen[] = {
+	{PROT_READ, MAP_SHARED}, {PROT_READ, MAP_PRIVATE}, {PROT_READ | PROT_WRITE, MAP_SHARED}};
+
+START_TEST(one_that_another_process_maps_stays)
+{
+	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), byte;
+	int ended, until;
+
+	ck_assert_msg(finds(), "%s", why);
+	until = map_outside(seen[_i].protection, seen[_i].flags, &ended);
+	ck_assert(!finds());
+	ck_assert_ptr_nonnull(strstr(why, "which is not part of the job, has a file in memory"));
+	ck_assert_ptr_nonnull(strstr(why, path));
+	munmap(shared, SIZE);
+	memory_files_remove(&files);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	close(until);
+	ck_assert_int_eq(read(ended, &byte, 1), 0);
+	memory_files_remove(&files);
+	ck_assert_int_eq(access(path, F_OK), -1);
+}
+END_TEST
+
+START_TEST(one_that_is_cut_meanwhile_is_not_saved)
+{
+	map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_int_eq(truncate(path, 0) | truncate(path, SIZE), 0);
+	ck_assert_int_eq(memory_files_save(&files, images, &error), -EBUSY);
+	ck_assert_ptr_nonnull(strstr(error.text, "was written or cut"));
+}
+END_TEST
+
 /* A file of the inode's number in another tmpfs in the place of /dev/shm, mapped until @until is closed. */
 static void map_another(ino_t ino, int ready, int until)
 {
@@ -290,6 +348,9 @@ int main(void)
 	tcase_add_test(tc, only_what_is_named_and_shared_is_found);
 	tcase_add_test(tc, what_cannot_be_made_again_is_named);
 	tcase_add_test(tc, one_of_another_file_system_is_not_taken_for_it);
+	tcase_add_loop_test(tc, one_that_another_process_maps_stays, 0,
+			    sizeof(seen) / sizeof(seen[0]));
+	tcase_add_test(tc, one_that_is_cut_meanwhile_is_not_saved);
 	tcase_add_test(tc, they_are_made_as_they_were);
 	tcase_add_loop_test(tc, a_forged_list_is_refused, 0, sizeof(forged) / sizeof(forged[0]));
 	suite_add_tcase(s, tc);

@@ -178,6 +178,7 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 static int check_unchanged(const struct taking *t, const struct program *before,
 			   const struct tree *tree, struct snapshot_error *error)
 {
+	char why[sizeof(error->text)];
 	struct program now;
 	int ret = program_find(t->job->pid, &now);
 
@@ -191,6 +192,8 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 		return snapshot_fail(error, -EBUSY,
 				     "it has started another program meanwhile (execve), and its "
 				     "GPU memory is lost");
+	if (!memory_files_alone(&t->memory_files, tree, why, sizeof(why)))
+		return snapshot_fail(error, -EBUSY, "%s", why);
 	return taking_check_tree(tree, error);
 }
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define KEY    "shared_files"
@@ -67,10 +68,10 @@ static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping
 	return goes_on;
 }
 
-static struct memory_file *find(const struct memory_files *files, const struct stat *st)
+static struct memory_file *find(const struct memory_files *files, dev_t dev, ino_t ino)
 {
 	for (size_t i = 0; i < files->n; i++)
-		if (files->list[i].dev == st->st_dev && files->list[i].ino == st->st_ino)
+		if (files->list[i].dev == dev && files->list[i].ino == ino)
 			return &files->list[i];
 	return NULL;
 }
@@ -168,6 +169,7 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 				  .mode = m->st.st_mode & 07777,
 				  .uid = m->st.st_uid,
 				  .gid = m->st.st_gid,
+				  .written = m->st.st_mtim,
 				  .size = m->st.st_size};
 	if (length >= sizeof(f->directory))
 		return refuse(s, m, "its path is too long");
@@ -194,7 +196,7 @@ static bool is_former(const char *name)
 static bool take_mapping(void *arg, const struct mapping *m)
 {
 	struct search *s = arg;
-	struct memory_file *f = find(s->files, &m->st);
+	struct memory_file *f = find(s->files, m->st.st_dev, m->st.st_ino);
 	const char *name = strrchr(m->path, '/') + 1;
 	size_t before;
 
@@ -209,51 +211,118 @@ static bool take_mapping(void *arg, const struct mapping *m)
 	return true;
 }
 
-static bool takes_one_of(void *arg, const struct mapping *m)
+/* Note that @pid has the file, if it is one of the list. */
+static void note_holder(const struct memory_files *files, dev_t dev, ino_t ino, pid_t pid)
 {
-	return !find(arg, &m->st);
+	struct memory_file *f = find(files, dev, ino);
+
+	if (f)
+		f->holder = pid;
 }
 
-/* Whether the process has one of the files open or mapped. */
-static bool has_one(const struct memory_files *files, pid_t pid)
+/* The lines of proc_pid_maps(5) have the file systems and inodes of the files: the files need not be looked at. */
+static void note_mapped(const struct memory_files *files, pid_t pid)
 {
-	char path[64];
+	unsigned int major, minor;
+	unsigned long long ino;
+	char path[32], *line = NULL;
+	size_t room = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps = fopen(path, "re");
+	while (maps && getline(&line, &room, maps) > 0)
+		if (sscanf(line, "%*s %*s %*s %x:%x %llu", &major, &minor, &ino) == 3)
+			note_holder(files, makedev(major, minor), ino, pid);
+	free(line);
+	if (maps)
+		fclose(maps);
+}
+
+/*
+ * Whether a descriptor may be of one of the files, by proc_pid_fdinfo(5). Its file system is not asked: that of another
+ * user, or of a server that is away, may not answer. Linux before 5.14 does not say the inode.
+ */
+static bool may_be_one(const struct memory_files *files, pid_t pid, const char *fd)
+{
+	unsigned long long ino = 0;
+	char path[NAME_MAX + 32], line[128];
+	bool known = false, may_be = false;
+	FILE *info;
+
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%s", pid, fd);
+	info = fopen(path, "re");
+	while (info && !known && fgets(line, sizeof(line), info))
+		known = sscanf(line, "ino: %llu", &ino) == 1;
+	if (info)
+		fclose(info);
+	for (size_t i = 0; i < files->n && known; i++)
+		may_be |= files->list[i].ino == ino;
+	return may_be || !known;
+}
+
+static void note_opened(const struct memory_files *files, pid_t pid)
+{
+	char path[32];
 	struct dirent *entry;
-	bool has = !each_mapping(pid, takes_one_of, (void *)files);
-	struct stat st;
+	struct statx st;
 	DIR *fds;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	fds = opendir(path);
-	while (fds && !has && (entry = readdir(fds)))
-		has = !fstatat(dirfd(fds), entry->d_name, &st, 0) && find(files, &st);
+	while (fds && (entry = readdir(fds)))
+		if (*entry->d_name != '.' && may_be_one(files, pid, entry->d_name) &&
+		    !statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC, STATX_INO, &st))
+			note_holder(files, makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
+				    pid);
 	if (fds)
 		closedir(fds);
-	return has;
 }
 
-/* A process outside of @tree (NULL: any) that has one of the files; 0: none. */
-static pid_t find_outsider(const struct memory_files *files, const struct tree *tree)
+/*
+ * Find a process outside of @tree (NULL: any) that has the file open, or mapped in any way, for each of the files.
+ * Returns the first one that somebody has, or NULL.
+ */
+static const struct memory_file *find_holders(const struct memory_files *files,
+					      const struct tree *tree)
 {
 	DIR *proc = files->n ? opendir("/proc") : NULL;
 	struct dirent *entry;
-	pid_t found = 0;
 
-	while (proc && !found && (entry = readdir(proc))) {
+	for (size_t i = 0; i < files->n; i++)
+		files->list[i].holder = 0;
+	while (proc && (entry = readdir(proc))) {
 		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 
-		if (pid && pid != getpid() && !(tree && tree_has(tree, pid)) && has_one(files, pid))
-			found = pid;
+		if (!pid || pid == getpid() || (tree && tree_has(tree, pid)))
+			continue;
+		note_mapped(files, pid);
+		note_opened(files, pid);
 	}
 	if (proc)
 		closedir(proc);
-	return found;
+	for (size_t i = 0; i < files->n; i++)
+		if (files->list[i].holder)
+			return &files->list[i];
+	return NULL;
+}
+
+bool memory_files_alone(const struct memory_files *files, const struct tree *tree, char *why,
+			size_t size)
+{
+	const struct memory_file *f = find_holders(files, tree);
+
+	if (f)
+		snprintf(
+			why, size,
+			"process %d, which is not part of the job, has a file in memory that the job maps, %s/%s",
+			f->holder, f->directory, f->names[0]);
+	return !f;
 }
 
 bool memory_files_find(struct memory_files *files, const struct tree *tree, char *why, size_t size)
 {
 	struct search search = {.files = files, .owner = tree->owner};
-	pid_t outsider;
 
 	*files = (struct memory_files){0};
 	for (size_t i = 0; i < tree->n; i++)
@@ -262,13 +331,7 @@ bool memory_files_find(struct memory_files *files, const struct tree *tree, char
 				 search.path, search.fault);
 			return false;
 		}
-	outsider = find_outsider(files, tree);
-	if (outsider)
-		snprintf(
-			why, size,
-			"process %d, which is not part of the job, has a file in memory that the job maps, in %s",
-			outsider, files->list[0].directory);
-	return !outsider;
+	return memory_files_alone(files, tree, why, size);
 }
 
 static int fail(struct snapshot_error *error, const struct memory_file *f, size_t name, int code)
@@ -385,20 +448,25 @@ static void content_name(size_t i, char name[32])
 	snprintf(name, 32, "shm-%zu", i);
 }
 
+/* Whether nobody has written or cut it since it was found, when all processes of the job were stopped. */
+static bool is_unchanged(const struct memory_file *f, int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && (size_t)st.st_size == f->size &&
+	       st.st_mtim.tv_sec == f->written.tv_sec && st.st_mtim.tv_nsec == f->written.tv_nsec;
+}
+
 static int save_one(const struct memory_file *f, int dir, int images, const char *name)
 {
 	int from = open_file(f, dir, O_RDONLY), to, ret;
-	struct stat st;
 
 	if (from < 0)
 		return from;
 	to = openat(images, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (to < 0 || fstat(from, &st))
-		ret = -errno;
-	else if ((size_t)st.st_size != f->size)
-		ret = -ESTALE;
-	else
-		ret = copy(from, to, st.st_size);
+	ret = to < 0 ? -errno : copy(from, to, f->size);
+	if (!is_unchanged(f, from))
+		ret = -EBUSY;
 	close(from);
 	if (to >= 0)
 		close(to);
@@ -417,6 +485,11 @@ int memory_files_save(const struct memory_files *files, int images, struct snaps
 		ret = dir < 0 ? -ENOENT : save_one(f, dir, images, name);
 		if (dir >= 0)
 			close(dir);
+		if (ret == -EBUSY)
+			return snapshot_fail(
+				error, ret,
+				"%s/%s was written or cut by a process that is not part of the job",
+				f->directory, f->names[0]);
 		if (ret)
 			return fail(error, f, 0, ret);
 	}
@@ -544,10 +617,10 @@ static void remove_one(const struct memory_file *f, int dir)
 			unlinkat(dir, f->names[i], 0);
 }
 
-void memory_files_remove(const struct memory_files *files)
+static void remove_all(const struct memory_files *files)
 {
 	for (size_t i = 0; i < files->n; i++) {
-		int dir = open_directory(files->list[i].directory);
+		int dir = files->list[i].holder ? -1 : open_directory(files->list[i].directory);
 
 		if (dir < 0)
 			continue;
@@ -556,29 +629,38 @@ void memory_files_remove(const struct memory_files *files)
 	}
 }
 
-static int check_one(struct memory_file *f, int dir, struct snapshot_error *error)
+void memory_files_remove(const struct memory_files *files)
 {
-	struct memory_files alone = {.list = f, .n = 1};
+	find_holders(files, NULL);
+	remove_all(files);
+}
+
+static int refuse_name(const struct memory_file *f, size_t name, struct snapshot_error *error)
+{
+	return snapshot_fail(
+		error, -EEXIST,
+		"%s/%s is there, and the job needs its own: remove it if no other program needs it",
+		f->directory, f->names[name]);
+}
+
+/* Names that are there may have been left by the job, which has ended since. */
+static int check_names(struct memory_file *f, int dir, struct snapshot_error *error)
+{
 	struct stat st;
 
 	for (size_t i = 0; i < f->nnames; i++) {
 		if (fstatat(dir, f->names[i], &st, AT_SYMLINK_NOFOLLOW))
 			continue;
-		/* Left by the job, which has ended since. */
 		f->dev = st.st_dev;
-		if (st.st_ino == f->ino && S_ISREG(st.st_mode) && st.st_uid == f->uid &&
-		    !find_outsider(&alone, NULL))
-			continue;
-		return snapshot_fail(
-			error, -EEXIST,
-			"%s/%s is there, and the job needs its own: remove it if no other program needs it",
-			f->directory, f->names[i]);
+		if (st.st_ino != f->ino || !S_ISREG(st.st_mode) || st.st_uid != f->uid)
+			return refuse_name(f, i, error);
 	}
 	return 0;
 }
 
 int memory_files_check(const struct memory_files *files, struct snapshot_error *error)
 {
+	const struct memory_file *held;
 	int ret = 0;
 
 	for (size_t i = 0; i < files->n && !ret; i++) {
@@ -588,10 +670,15 @@ int memory_files_check(const struct memory_files *files, struct snapshot_error *
 		ret = dir < 0 ? snapshot_fail(error, -ENOENT,
 					      "expected %s to be a tmpfs of root's, for %s",
 					      f->directory, f->names[0])
-			      : check_one(f, dir, error);
+			      : check_names(f, dir, error);
 		if (dir >= 0)
 			close(dir);
 	}
+	held = ret ? NULL : find_holders(files, NULL);
+	if (held)
+		ret = snapshot_fail(error, -EEXIST,
+				    "process %d has %s/%s, and the job needs its own", held->holder,
+				    held->directory, held->names[0]);
 	return ret;
 }
 
@@ -631,7 +718,7 @@ int memory_files_make(struct memory_files *files, int images, struct snapshot_er
 		ret = snapshot_fail(error, -EPERM, "the process image belongs to another user");
 	if (ret)
 		return ret;
-	memory_files_remove(files);
+	remove_all(files);
 	for (; files->made < files->n; files->made++) {
 		struct memory_file *f = &files->list[files->made];
 		int dir = open_directory(f->directory), from;
@@ -681,5 +768,5 @@ int memory_files_give(const struct memory_files *files, struct snapshot_error *e
 void memory_files_unmake(struct memory_files *files)
 {
 	files->n = files->made;
-	memory_files_remove(files);
+	remove_all(files);
 }

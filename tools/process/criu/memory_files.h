@@ -37,6 +37,8 @@ struct memory_file {
 	uid_t uid;
 	gid_t gid;
 	size_t size;
+	struct timespec written; /* when it was found */
+	pid_t holder; /* a process that has it and should not, when it was last looked for; or 0 */
 };
 
 /* Zeroed: none. */
@@ -53,10 +55,14 @@ void memory_files_free(struct memory_files *files);
  */
 bool memory_files_find(struct memory_files *files, const struct tree *tree, char *why, size_t size);
 
+/* Whether no process outside of @tree has one of them open, or mapped in any way, also to read it. */
+bool memory_files_alone(const struct memory_files *files, const struct tree *tree, char *why,
+			size_t size);
+
 /* Give them their former names (@have), or take these away. 0 or a negative errno. */
 int memory_files_name(const struct memory_files *files, bool have, struct snapshot_error *error);
 
-/* Write their contents into the directory open as @images. 0 or a negative errno. */
+/* Write their contents into the directory open as @images. 0 or a negative errno; -EBUSY: somebody writes one. */
 int memory_files_save(const struct memory_files *files, int images, struct snapshot_error *error);
 
 /*
@@ -70,7 +76,7 @@ int memory_files_read(struct memory_files *files, const json_t *root, uid_t owne
 /* Whether @path is one of their names. */
 bool memory_files_has(const struct memory_files *files, const char *path);
 
-/* Remove all names of the files, except of those that have become other files. */
+/* Remove all names of the files that no process has, except of those that have become other files. */
 void memory_files_remove(const struct memory_files *files);
 
 /* Whether the directories are there and the names free, or those of the same files, which nobody has. 0 or a negative errno. */
