@@ -124,7 +124,10 @@ START_TEST(what_cannot_be_made_again_is_named)
 }
 END_TEST
 
-/* A process that is not below this one maps the file, and has no descriptor of it. Returns a pipe: it ends when closed. */
+/*
+ * A process that is not below this one maps the file, and has no descriptor of it. Returns a pipe: the process ends
+ * when that is closed.
+ */
 static int map_outside(int protection, int flags, int *ended)
 {
 	int ready[2], until[2];
@@ -291,12 +294,73 @@ START_TEST(they_are_made_as_they_were)
 }
 END_TEST
 
+START_TEST(what_the_job_left_comes_back_if_a_restore_fails)
+{
+	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), back[8] = "";
+	struct memory_files again;
+	struct stat before, st;
+	json_t *root;
+	int fd;
+
+	ck_assert_int_eq(link(path, other), 0);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_int_eq(memory_files_save(&files, images, &error), 0);
+	root = list_of(&files);
+	ck_assert_int_eq(memory_files_read(&again, root, getuid(), &error), 0);
+	json_decref(root);
+	strcpy(shared, "later");
+	munmap(shared, SIZE);
+	ck_assert_int_eq(stat(path, &before), 0);
+	ck_assert_int_eq(memory_files_make(&again, images, &error), 0);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_ne(st.st_ino, before.st_ino);
+	memory_files_unmake(&again);
+	fd = open(other, O_RDONLY | O_CLOEXEC);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_eq(st.st_ino, before.st_ino);
+	ck_assert_uint_eq(st.st_nlink, 2);
+	ck_assert_int_eq(pread(fd, back, sizeof(back), 0), sizeof(back));
+	ck_assert_str_eq(back, "later");
+	close(fd);
+	memory_files_free(&again);
+}
+END_TEST
+
+static const struct {
+	const char *key;
+	bool outer;
+	const char *value; /* in JSON */
+} others[] = {{"boot", true, "\"x\""},
+	      {"device", false, "1"},
+	      {"inode", false, "1"},
+	      {"made", false, "1"}};
+
+/* Its name has a file that is not the one of the list, though much is the same. */
+START_TEST(another_file_is_not_replaced)
+{
+	struct memory_files read;
+	json_t *root;
+
+	map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_msg(finds(), "%s", why);
+	root = list_of(&files);
+	json_object_set_new(
+		others[_i].outer ? root : json_array_get(json_object_get(root, "shared_files"), 0),
+		others[_i].key, json_loads(others[_i].value, JSON_DECODE_ANY, NULL));
+	ck_assert_int_eq(memory_files_read(&read, root, getuid(), &error), 0);
+	ck_assert_int_eq(memory_files_check(&read, &error), -EEXIST);
+	memory_files_free(&read);
+	json_decref(root);
+}
+END_TEST
+
 static const struct {
 	const char *key;
 	const char *value; /* in JSON */
 	int result;        /* of reading the list, or of the check */
 } forged[] = {
 	{"names", "[]", -EBADMSG},
+	{"device", "-1", -EBADMSG},
 	{"names", "[\"../x\"]", -EBADMSG},
 	{"names", "[\"..\"]", -EBADMSG},
 	{"names", "[\"a/b\"]", -EBADMSG},
@@ -352,6 +416,9 @@ int main(void)
 			    sizeof(seen) / sizeof(seen[0]));
 	tcase_add_test(tc, one_that_is_cut_meanwhile_is_not_saved);
 	tcase_add_test(tc, they_are_made_as_they_were);
+	tcase_add_test(tc, what_the_job_left_comes_back_if_a_restore_fails);
+	tcase_add_loop_test(tc, another_file_is_not_replaced, 0,
+			    sizeof(others) / sizeof(others[0]));
 	tcase_add_loop_test(tc, a_forged_list_is_refused, 0, sizeof(forged) / sizeof(forged[0]));
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -3,6 +3,7 @@
 
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/system/memory_fs.h"
+#include "common/system/proc.h"
 #include "common/system/write_signals.h"
 #include "common/text.h"
 
@@ -20,13 +21,15 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define KEY    "shared_files"
-#define FORMER " (deleted)"
-#define COPY   (1UL << 20)
+#define KEY        "shared_files"
+#define FORMER     " (deleted)"
+#define COPY       (1UL << 20)
+#define BOOT_SIZE  64
+#define ASIDE_SIZE 80
 
 /* A shared, writable mapping of a file. */
 struct mapping {
-	const char *path;
+	const char *path, *link; /* the link leads to the file, also if nothing is at the path */
 	struct stat st;
 };
 
@@ -59,6 +62,7 @@ static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping
 		snprintf(path, sizeof(path), "/proc/%d/map_files/%s", pid, area);
 		line[strcspn(line, "\n")] = '\0';
 		m.path = line + at;
+		m.link = path;
 		if (!stat(path, &m.st) && S_ISREG(m.st.st_mode) && m.st.st_nlink && memory_fs(path))
 			goes_on = take(arg, &m);
 	}
@@ -68,10 +72,11 @@ static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping
 	return goes_on;
 }
 
+/* NULL: none. No file has the device 0. */
 static struct memory_file *find(const struct memory_files *files, dev_t dev, ino_t ino)
 {
 	for (size_t i = 0; i < files->n; i++)
-		if (files->list[i].dev == dev && files->list[i].ino == ino)
+		if (dev && files->list[i].dev == dev && files->list[i].ino == ino)
 			return &files->list[i];
 	return NULL;
 }
@@ -95,6 +100,22 @@ static int open_directory(const char *path)
 		dir = -1;
 	}
 	return dir;
+}
+
+/* When the file was made, in ns since 1970; 0: an older kernel does not say it of a tmpfs. */
+static uint64_t time_made(int dir, const char *name, int flags)
+{
+	struct statx st;
+
+	if (statx(dir, name, flags, STATX_BTIME, &st) || !(st.stx_mask & STATX_BTIME))
+		return 0;
+	return st.stx_btime.tv_sec * UINT64_C(1000000000) + st.stx_btime.tv_nsec;
+}
+
+static void read_boot(char boot[BOOT_SIZE])
+{
+	*boot = '\0';
+	host_read_line("/proc/sys/kernel/random/boot_id", boot, BOOT_SIZE);
 }
 
 /* Whether @name in @dir is the file. */
@@ -166,6 +187,7 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 	f = &list[files->n];
 	*f = (struct memory_file){.dev = m->st.st_dev,
 				  .ino = m->st.st_ino,
+				  .made = time_made(AT_FDCWD, m->link, 0),
 				  .mode = m->st.st_mode & 07777,
 				  .uid = m->st.st_uid,
 				  .gid = m->st.st_gid,
@@ -354,6 +376,15 @@ static int open_file(const struct memory_file *f, int dir, int flags)
 	return -ESTALE;
 }
 
+/* One more name for the file open as @fd. 0 or a negative errno. */
+static int link_file(int fd, int dir, const char *name)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
+}
+
 static int name_one(const struct memory_file *f, int dir, struct snapshot_error *error)
 {
 	int fd = f->nformer ? open_file(f, dir, O_PATH) : -1, ret = 0;
@@ -361,7 +392,7 @@ static int name_one(const struct memory_file *f, int dir, struct snapshot_error 
 	if (f->nformer && fd < 0)
 		return fail(error, f, 0, fd);
 	for (size_t i = f->nnames - f->nformer; i < f->nnames && !ret; i++) {
-		ret = linkat(fd, "", dir, f->names[i], AT_EMPTY_PATH) ? -errno : 0;
+		ret = link_file(fd, dir, f->names[i]);
 		if (ret)
 			ret = is_it(f, dir, f->names[i]) ? 0 : fail(error, f, i, ret);
 	}
@@ -508,14 +539,19 @@ static void put_names(struct json_out *out, const char *key, const struct memory
 void memory_files_put(struct json_out *out, const void *arg)
 {
 	const struct memory_files *files = arg;
+	char boot[BOOT_SIZE];
 
+	read_boot(boot);
+	json_text(out, "boot", boot);
 	json_open(out, KEY, '[');
 	for (const struct memory_file *f = files->list; f < files->list + files->n; f++) {
 		json_open(out, NULL, '{');
 		json_text(out, "directory", f->directory);
 		put_names(out, "names", f, 0, f->nnames - f->nformer);
 		put_names(out, "former", f, f->nnames - f->nformer, f->nnames);
+		json_number(out, "device", f->dev);
 		json_number(out, "inode", f->ino);
+		json_number(out, "made", f->made);
 		json_number(out, "mode", f->mode);
 		json_number(out, "uid", f->uid);
 		json_number(out, "gid", f->gid);
@@ -550,7 +586,7 @@ static bool read_number(const json_t *object, const char *key, uint64_t most, ui
 
 static bool read_file(struct memory_file *f, const json_t *object)
 {
-	uint64_t ino, mode, uid, gid, size;
+	uint64_t dev, ino, made, mode, uid, gid, size;
 	size_t names;
 
 	*f = (struct memory_file){0};
@@ -559,14 +595,18 @@ static bool read_file(struct memory_file *f, const json_t *object)
 		return false;
 	names = f->nnames;
 	if (!read_names(f, json_object_get(object, "former")) ||
+	    !read_number(object, "device", INT64_MAX, &dev) ||
 	    !read_number(object, "inode", INT64_MAX, &ino) ||
+	    !read_number(object, "made", INT64_MAX, &made) ||
 	    !read_number(object, "mode", 01777, &mode) ||
 	    !read_number(object, "uid", UINT32_MAX - 1, &uid) ||
 	    !read_number(object, "gid", UINT32_MAX - 1, &gid) ||
 	    !read_number(object, "size", INT64_MAX, &size))
 		return false;
 	f->nformer = f->nnames - names;
+	f->dev = dev;
 	f->ino = ino;
+	f->made = made;
 	f->mode = mode;
 	f->uid = uid;
 	f->gid = gid;
@@ -578,7 +618,10 @@ int memory_files_read(struct memory_files *files, const json_t *root, uid_t owne
 		      struct snapshot_error *error)
 {
 	const json_t *list = json_object_get(root, KEY);
+	char boot[BOOT_SIZE], here[BOOT_SIZE];
 
+	read_boot(here);
+	snapshot_manifest_bytes(root, "boot", boot, sizeof(boot));
 	*files = (struct memory_files){
 		.list = calloc(json_array_size(list) + 1, sizeof(*files->list))};
 	if (!files->list)
@@ -593,6 +636,9 @@ int memory_files_read(struct memory_files *files, const json_t *root, uid_t owne
 			return snapshot_fail(error, -EPERM,
 					     "%s/%s belonged to user %u, and the job to user %u",
 					     f->directory, f->names[0], f->uid, owner);
+		/* After another boot, and on another machine, no file is the one of the list. */
+		if (!*here || strcmp(boot, here) != 0)
+			f->dev = 0;
 	}
 	return 0;
 }
@@ -610,21 +656,28 @@ bool memory_files_has(const struct memory_files *files, const char *path)
 	return false;
 }
 
-static void remove_one(const struct memory_file *f, int dir)
+static void remove_one(struct memory_file *f, int dir)
 {
 	for (size_t i = 0; i < f->nnames; i++)
 		if (is_it(f, dir, f->names[i]))
 			unlinkat(dir, f->names[i], 0);
 }
 
-static void remove_all(const struct memory_files *files)
+static void remove_unheld(struct memory_file *f, int dir)
 {
-	for (size_t i = 0; i < files->n; i++) {
-		int dir = files->list[i].holder ? -1 : open_directory(files->list[i].directory);
+	if (!f->holder)
+		remove_one(f, dir);
+}
+
+static void for_each(const struct memory_files *files, size_t n,
+		     void (*act)(struct memory_file *f, int dir))
+{
+	for (size_t i = 0; i < n; i++) {
+		int dir = open_directory(files->list[i].directory);
 
 		if (dir < 0)
 			continue;
-		remove_one(&files->list[i], dir);
+		act(&files->list[i], dir);
 		close(dir);
 	}
 }
@@ -632,7 +685,7 @@ static void remove_all(const struct memory_files *files)
 void memory_files_remove(const struct memory_files *files)
 {
 	find_holders(files, NULL);
-	remove_all(files);
+	for_each(files, files->n, remove_unheld);
 }
 
 static int refuse_name(const struct memory_file *f, size_t name, struct snapshot_error *error)
@@ -646,15 +699,20 @@ static int refuse_name(const struct memory_file *f, size_t name, struct snapshot
 /* Names that are there may have been left by the job, which has ended since. */
 static int check_names(struct memory_file *f, int dir, struct snapshot_error *error)
 {
+	bool there = false;
 	struct stat st;
 
 	for (size_t i = 0; i < f->nnames; i++) {
 		if (fstatat(dir, f->names[i], &st, AT_SYMLINK_NOFOLLOW))
 			continue;
-		f->dev = st.st_dev;
-		if (st.st_ino != f->ino || !S_ISREG(st.st_mode) || st.st_uid != f->uid)
+		there = true;
+		if (st.st_dev != f->dev || st.st_ino != f->ino || !S_ISREG(st.st_mode) ||
+		    st.st_uid != f->uid ||
+		    time_made(dir, f->names[i], AT_SYMLINK_NOFOLLOW) != f->made)
 			return refuse_name(f, i, error);
 	}
+	if (!there)
+		f->dev = 0;
 	return 0;
 }
 
@@ -682,6 +740,52 @@ int memory_files_check(const struct memory_files *files, struct snapshot_error *
 	return ret;
 }
 
+static void aside_name(const struct memory_file *f, size_t name, char text[ASIDE_SIZE])
+{
+	snprintf(text, ASIDE_SIZE, ".cudaw-restore-%d-%ju-%zu", getpid(), (uintmax_t)f->aside,
+		 name);
+}
+
+static void put_back(struct memory_file *f, int dir)
+{
+	char aside[ASIDE_SIZE];
+
+	for (size_t i = 0; i < f->nnames && f->aside; i++) {
+		aside_name(f, i, aside);
+		renameat2(dir, aside, dir, f->names[i], RENAME_NOREPLACE);
+	}
+	f->aside = 0;
+}
+
+static void drop_aside(struct memory_file *f, int dir)
+{
+	char aside[ASIDE_SIZE];
+
+	for (size_t i = 0; i < f->nnames && f->aside; i++) {
+		aside_name(f, i, aside);
+		unlinkat(dir, aside, 0);
+	}
+	f->aside = 0;
+}
+
+/* Free the names that the job has left. They can be put back until they are dropped. 0 or a negative errno. */
+static int set_aside(struct memory_file *f, int dir)
+{
+	char aside[ASIDE_SIZE];
+
+	f->aside = f->ino;
+	for (size_t i = 0; i < f->nnames && f->dev; i++) {
+		aside_name(f, i, aside);
+		if (renameat2(dir, f->names[i], dir, aside, RENAME_NOREPLACE)) {
+			if (errno != ENOENT)
+				return -errno;
+		} else if (!is_it(f, dir, aside)) {
+			return -ESTALE;
+		}
+	}
+	return 0;
+}
+
 /* f->dev and f->ino are those of the new file then. */
 static int make_one(struct memory_file *f, int dir, int from)
 {
@@ -699,8 +803,7 @@ static int make_one(struct memory_file *f, int dir, int from)
 	if (!ret && fchmod(fd, f->mode))
 		ret = -errno;
 	for (size_t i = 1; i < f->nnames && !ret; i++)
-		if (linkat(dir, f->names[0], dir, f->names[i], 0))
-			ret = -errno;
+		ret = link_file(fd, dir, f->names[i]);
 	if (ret)
 		remove_one(f, dir);
 	close(fd);
@@ -718,14 +821,15 @@ int memory_files_make(struct memory_files *files, int images, struct snapshot_er
 		ret = snapshot_fail(error, -EPERM, "the process image belongs to another user");
 	if (ret)
 		return ret;
-	remove_all(files);
 	for (; files->made < files->n; files->made++) {
 		struct memory_file *f = &files->list[files->made];
 		int dir = open_directory(f->directory), from;
 
 		content_name(files->made, name);
 		from = openat(images, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		ret = dir < 0 ? -ENOENT : from < 0 ? -errno : make_one(f, dir, from);
+		ret = dir < 0 ? -ENOENT : from < 0 ? -errno : set_aside(f, dir);
+		if (!ret)
+			ret = make_one(f, dir, from);
 		if (dir >= 0)
 			close(dir);
 		if (from >= 0)
@@ -762,11 +866,14 @@ int memory_files_give(const struct memory_files *files, struct snapshot_error *e
 		if (ret)
 			fail(error, &files->list[i], 0, ret);
 	}
+	if (!ret)
+		for_each(files, files->n, drop_aside);
 	return ret;
 }
 
 void memory_files_unmake(struct memory_files *files)
 {
-	files->n = files->made;
-	remove_all(files);
+	for_each(files, files->made, remove_one);
+	files->made = 0;
+	for_each(files, files->n, put_back);
 }

@@ -31,13 +31,15 @@ struct memory_file {
 	char directory[256]; /* absolute */
 	char names[MEMORY_NAMES][NAME_MAX + 1];
 	size_t nnames, nformer; /* the former names come last */
-	dev_t dev;
+	dev_t dev;              /* 0: the file of the list is not here */
 	ino_t ino;
-	mode_t mode; /* permissions */
+	uint64_t made; /* ns since 1970; 0: not known */
+	mode_t mode;   /* permissions */
 	uid_t uid;
 	gid_t gid;
 	size_t size;
 	struct timespec written; /* when it was found */
+	ino_t aside;             /* of the file that had the names before the restore; or 0 */
 	pid_t holder; /* a process that has it and should not, when it was last looked for; or 0 */
 };
 
@@ -79,13 +81,17 @@ bool memory_files_has(const struct memory_files *files, const char *path);
 /* Remove all names of the files that no process has, except of those that have become other files. */
 void memory_files_remove(const struct memory_files *files);
 
-/* Whether the directories are there and the names free, or those of the same files, which nobody has. 0 or a negative errno. */
+/*
+ * Whether the directories are there and the names free, or those of the same files, which nobody has. An inode number
+ * alone is no proof, as each tmpfs counts anew. 0 or a negative errno.
+ */
 int memory_files_check(const struct memory_files *files, struct snapshot_error *error);
 
 /*
  * Make them, with all names and the contents in the directory open as @images. They belong to root until CRIU has
- * opened them: then memory_files_give() gives them to their users, and takes the former names away. 0 or a negative
- * errno; memory_files_unmake() removes what was made.
+ * opened them: then memory_files_give() gives them to their users, and takes the former names away. Files that the job
+ * has left there have other names until then. 0 or a negative errno; memory_files_unmake() removes what was made, and
+ * gives these their names back.
  */
 int memory_files_make(struct memory_files *files, int images, struct snapshot_error *error);
 int memory_files_give(const struct memory_files *files, struct snapshot_error *error);
