@@ -52,6 +52,10 @@ def files_of(path):
         return json.load(file)["shared_files"]
 
 
+def former_names(listed):
+    return {name for one in listed for name in one["former"]}
+
+
 def links_in_memory():
     """Names that CRIU, or we for it, make for a while."""
     return {name for name in os.listdir(SHM) if name.startswith("link_remap.")}
@@ -76,9 +80,13 @@ def they_go_with_the_job_and_come_back():
         steps = job.steps()
         cudaw_ok("restore", path)
         equal(sorted(job.names()), sorted(block["names"]), "its names in /dev/shm")
-        former = {name for one in listed for name in one["former"]}
-        equal(former & set(os.listdir(SHM)), set(), "former names that are there")
+        equal(former_names(listed) & set(os.listdir(SHM)), set(), "former names that are there")
         job.wait_steps(steps + 5)
+        again = directory()
+        cudaw_ok("snapshot", "--stop", job.pid, again)
+        equal(former_names(files_of(again)), former_names(listed), "the former names of the second generation")
+        cudaw_ok("restore", again)
+        job.wait_steps(steps + 10)
         job.finish()
     equal({name for name in os.listdir(SHM) if name.startswith("sem.")} - before, set(), "semaphores that are left")
 

@@ -98,6 +98,30 @@ START_TEST(only_what_is_named_and_shared_is_found)
 }
 END_TEST
 
+/* As a snapshot leaves them that is killed while CRIU works. */
+START_TEST(former_names_that_were_left_are_removed)
+{
+	char former[160];
+
+	map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	ck_assert_int_eq(link(path, other), 0);
+	unlink(path);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_int_eq(memory_files_name(&files, true, &error), 0);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_uint_eq(files.list[0].nnames, 2);
+	ck_assert_uint_eq(files.list[0].nformer, 1);
+	ck_assert_str_eq(files.list[0].names[0], second);
+	ck_assert_int_eq(memory_files_name(&files, false, &error), 0);
+	snprintf(former, sizeof(former), "%s (deleted)", path);
+	ck_assert_int_eq(access(former, F_OK), -1);
+	/* The only name of a file is its name, whatever it says. */
+	ck_assert_int_eq(rename(other, former), 0);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_uint_eq(files.list[0].nformer, 0);
+}
+END_TEST
+
 START_TEST(what_cannot_be_made_again_is_named)
 {
 	char directory[128], inside[160];
@@ -253,7 +277,8 @@ static json_t *list_of(const struct memory_files *found)
 
 START_TEST(they_are_made_as_they_were)
 {
-	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), back[8] = "";
+	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), back[8] = "",
+	     former[160];
 	struct memory_files again;
 	struct stat st;
 	json_t *root;
@@ -282,12 +307,21 @@ START_TEST(they_are_made_as_they_were)
 	ck_assert_int_eq(pread(fd, back, sizeof(back), SIZE / 2), sizeof(back));
 	ck_assert_str_eq(back, "here");
 	close(fd);
+	/* In the place of CRIU. */
+	snprintf(former, sizeof(former), "%s (deleted)", path);
+	shared = map_file(former, PROT_READ | PROT_WRITE, MAP_SHARED);
 	/* It is open here alone, and is another file than the list's. */
 	ck_assert_int_eq(memory_files_check(&files, &error), -EEXIST);
 	ck_assert_int_eq(memory_files_give(&again, &error), 0);
 	ck_assert_int_eq(stat(other, &st), 0);
 	ck_assert_uint_eq(st.st_nlink, 1);
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0640);
+	/* So there may be many generations. */
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_uint_eq(files.list[0].nnames, 2);
+	ck_assert_uint_eq(files.list[0].nformer, 1);
+	ck_assert_str_eq(files.list[0].names[1], strrchr(former, '/') + 1);
+	ck_assert_int_eq(access(path, F_OK), -1);
 	memory_files_unmake(&again);
 	ck_assert_int_eq(stat(other, &st), -1);
 	memory_files_free(&again);
@@ -366,6 +400,7 @@ static const struct {
 	{"names", "[\"a/b\"]", -EBADMSG},
 	{"names", "[5]", -EBADMSG},
 	{"former", "[\"/etc/x\"]", -EBADMSG},
+	{"former", "[\"x\"]", -EBADMSG},
 	{"mode", "2541", -EBADMSG},
 	{"mode", "-1", -EBADMSG},
 	{"uid", "4294967295", -EBADMSG},
@@ -410,6 +445,7 @@ int main(void)
 	}
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, only_what_is_named_and_shared_is_found);
+	tcase_add_test(tc, former_names_that_were_left_are_removed);
 	tcase_add_test(tc, what_cannot_be_made_again_is_named);
 	tcase_add_test(tc, one_of_another_file_system_is_not_taken_for_it);
 	tcase_add_loop_test(tc, one_that_another_process_maps_stays, 0,

@@ -215,21 +215,41 @@ static bool is_former(const char *name)
 	return length > suffix && !strcmp(name + length - suffix, FORMER);
 }
 
+/*
+ * A mapping shows the name. If it is a former one and there all the same, a snapshot or restore that was killed has left
+ * it; or somebody has chosen such a name for a file that has another: then it is lost. False: it cannot be carried.
+ */
+static bool add_shown(struct memory_file *f, const char *name)
+{
+	size_t names = f->nnames - f->nformer, all = f->nnames, i = 0;
+
+	if (!add_name(f, name))
+		return false;
+	if (f->nnames > all) {
+		f->nformer++;
+		return is_former(name);
+	}
+	while (strcmp(f->names[i], name) != 0)
+		i++;
+	if (i < names && names > 1 && is_former(name)) {
+		memmove(f->names[i], f->names[i + 1], (names - 1 - i) * sizeof(f->names[0]));
+		strcpy(f->names[names - 1], name);
+		f->nformer++;
+	}
+	return true;
+}
+
 static bool take_mapping(void *arg, const struct mapping *m)
 {
 	struct search *s = arg;
 	struct memory_file *f = find(s->files, m->st.st_dev, m->st.st_ino);
 	const char *name = strrchr(m->path, '/') + 1;
-	size_t before;
 
 	if (!f && !add_file(s, m, &f))
 		return false;
-	before = f->nnames;
 	if (strncmp(m->path, f->directory, strlen(f->directory)) ||
-	    name != m->path + strlen(f->directory) + 1 || !add_name(f, name) ||
-	    (f->nnames > before && !is_former(name)))
+	    name != m->path + strlen(f->directory) + 1 || !add_shown(f, name))
 		return refuse(s, m, "its former name cannot be carried");
-	f->nformer += f->nnames - before;
 	return true;
 }
 
@@ -603,7 +623,9 @@ static bool read_file(struct memory_file *f, const json_t *object)
 	    !read_number(object, "gid", UINT32_MAX - 1, &gid) ||
 	    !read_number(object, "size", INT64_MAX, &size))
 		return false;
-	f->nformer = f->nnames - names;
+	for (f->nformer = f->nnames - names; names < f->nnames; names++)
+		if (!is_former(f->names[names]))
+			return false;
 	f->dev = dev;
 	f->ino = ino;
 	f->made = made;
@@ -840,12 +862,34 @@ int memory_files_make(struct memory_files *files, int images, struct snapshot_er
 	return 0;
 }
 
+/*
+ * The processes have mapped the file by its former names, and the kernel is to show these as before: it appends the
+ * suffix once more to a name that is removed, so the name is removed without one.
+ */
+static void unname_mapped(const struct memory_file *f, int dir)
+{
+	char name[NAME_MAX + 1];
+
+	for (size_t i = f->nnames - f->nformer; i < f->nnames; i++) {
+		strcpy(name, f->names[i]);
+		name[strlen(name) - strlen(FORMER)] = '\0';
+		if (is_it(f, dir, f->names[i]))
+			unlinkat(dir,
+				 renameat2(dir, f->names[i], dir, name, RENAME_NOREPLACE)
+					 ? f->names[i]
+					 : name,
+				 0);
+	}
+}
+
 static int give_one(const struct memory_file *f, int dir)
 {
 	int fd = open_file(f, dir, O_RDONLY), ret = 0;
 
 	if (fd < 0)
 		return fd;
+	/* While it is root's, nobody else can take its names. */
+	unname_mapped(f, dir);
 	/* A change of the owner may clear bits of the mode. */
 	if (fchown(fd, f->uid, f->gid) || fchmod(fd, f->mode))
 		ret = -errno;
@@ -855,7 +899,7 @@ static int give_one(const struct memory_file *f, int dir)
 
 int memory_files_give(const struct memory_files *files, struct snapshot_error *error)
 {
-	int ret = memory_files_name(files, false, error);
+	int ret = 0;
 
 	for (size_t i = 0; i < files->n && !ret; i++) {
 		int dir = open_directory(files->list[i].directory);
