@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define SHM       "/dev/shm"
@@ -122,6 +124,11 @@ START_TEST(former_names_that_were_left_are_removed)
 }
 END_TEST
 
+/* acl(5), as the kernel takes it: version 2; then what, rights and id of the owner, user 1, group, mask and others. */
+static const uint16_t acl[] = {2,      0,      1,    6, 0xffff, 0xffff, 2,    4,
+			       1,      0,      4,    4, 0xffff, 0xffff, 0x10, 4,
+			       0xffff, 0xffff, 0x20, 0, 0xffff, 0xffff};
+
 START_TEST(what_cannot_be_made_again_is_named)
 {
 	char directory[128], inside[160];
@@ -135,6 +142,12 @@ START_TEST(what_cannot_be_made_again_is_named)
 	ck_assert(!finds());
 	ck_assert_ptr_nonnull(strstr(why, "it belongs to another user than the job"));
 	ck_assert_int_eq(chown(path, 0, 0), 0);
+	/* Not where the kernel has no such attributes in a tmpfs. */
+	if (!setxattr(path, "system.posix_acl_access", acl, sizeof(acl), 0)) {
+		ck_assert(!finds());
+		ck_assert_ptr_nonnull(strstr(why, "it has an ACL"));
+		ck_assert_int_eq(removexattr(path, "system.posix_acl_access"), 0);
+	}
 	snprintf(directory, sizeof(directory), "%s.d", path);
 	snprintf(inside, sizeof(inside), "%s/x", directory);
 	ck_assert_int_eq(mkdir(directory, 0700), 0);
@@ -328,6 +341,30 @@ START_TEST(they_are_made_as_they_were)
 }
 END_TEST
 
+START_TEST(memory_that_was_reserved_is_so_again)
+{
+	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	struct memory_files again;
+	struct stat st;
+	json_t *root;
+
+	ck_assert_int_eq(posix_fallocate(fd, 0, SIZE), 0);
+	close(fd);
+	ck_assert_msg(finds(), "%s", why);
+	ck_assert_int_eq(memory_files_save(&files, images, &error), 0);
+	root = list_of(&files);
+	ck_assert_int_eq(memory_files_read(&again, root, getuid(), &error), 0);
+	json_decref(root);
+	munmap(shared, SIZE);
+	ck_assert_int_eq(memory_files_make(&again, images, &error), 0);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_ge(st.st_blocks, SIZE / 512);
+	memory_files_unmake(&again);
+	memory_files_free(&again);
+}
+END_TEST
+
 START_TEST(what_the_job_left_comes_back_if_a_restore_fails)
 {
 	char *shared = map_file(path, PROT_READ | PROT_WRITE, MAP_SHARED), back[8] = "";
@@ -452,6 +489,7 @@ int main(void)
 			    sizeof(seen) / sizeof(seen[0]));
 	tcase_add_test(tc, one_that_is_cut_meanwhile_is_not_saved);
 	tcase_add_test(tc, they_are_made_as_they_were);
+	tcase_add_test(tc, memory_that_was_reserved_is_so_again);
 	tcase_add_test(tc, what_the_job_left_comes_back_if_a_restore_fails);
 	tcase_add_loop_test(tc, another_file_is_not_replaced, 0,
 			    sizeof(others) / sizeof(others[0]));

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define KEY        "shared_files"
@@ -173,6 +174,19 @@ static bool refuse(struct search *s, const struct mapping *m, const char *fault)
 	return false;
 }
 
+/* Whether the file at @link has extended attributes, as an ACL is one, except labels that the kernel gives itself. */
+static bool has_attributes(const char *link)
+{
+	static const char label[] = "security.";
+	char names[1024];
+	ssize_t length = listxattr(link, names, sizeof(names));
+
+	for (char *name = names; name < names + length; name += strlen(name) + 1)
+		if (strncmp(name, label, strlen(label)) != 0)
+			return true;
+	return length < 0 && errno != ENOTSUP;
+}
+
 static bool add_file(struct search *s, const struct mapping *m, struct memory_file **added)
 {
 	struct memory_files *files = s->files;
@@ -192,7 +206,9 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 				  .uid = m->st.st_uid,
 				  .gid = m->st.st_gid,
 				  .written = m->st.st_mtim,
-				  .size = m->st.st_size};
+				  .size = m->st.st_size,
+				  .reserved = m->st.st_size &&
+					      m->st.st_blocks >= (m->st.st_size + 511) / 512};
 	if (length >= sizeof(f->directory))
 		return refuse(s, m, "its path is too long");
 	memcpy(f->directory, m->path, length);
@@ -202,6 +218,8 @@ static bool add_file(struct search *s, const struct mapping *m, struct memory_fi
 			"it does not lie directly in a tmpfs of root's with all of its names");
 	if (f->mode & (S_ISUID | S_ISGID))
 		return refuse(s, m, "it is a set-id file");
+	if (has_attributes(m->link))
+		return refuse(s, m, "it has an ACL or other attributes");
 	files->n++;
 	*added = f;
 	return true;
@@ -464,10 +482,10 @@ static int copy_part(int from, int to, off_t at, off_t end, char *buffer)
 }
 
 /* Where there are no data stays a hole. */
-static int copy_data(int from, int to, off_t size, char *buffer)
+static int copy_data(int from, int to, off_t size, bool reserve, char *buffer)
 {
 	off_t at = 0, end;
-	int ret = ftruncate(to, size) ? -errno : 0;
+	int ret = ftruncate(to, size) || (reserve && fallocate(to, 0, 0, size)) ? -errno : 0;
 
 	while (!ret && at < size) {
 		at = lseek(from, at, SEEK_DATA);
@@ -480,15 +498,15 @@ static int copy_data(int from, int to, off_t size, char *buffer)
 	return ret;
 }
 
-/* Copy @size bytes. 0 or a negative errno. */
-static int copy(int from, int to, off_t size)
+/* Copy @size bytes; @reserve: with memory for all of them. 0 or a negative errno. */
+static int copy(int from, int to, off_t size, bool reserve)
 {
 	char *buffer = malloc(COPY);
 	struct write_signals signals;
 	int ret;
 
 	write_signals_block(&signals);
-	ret = buffer ? copy_data(from, to, size, buffer) : -ENOMEM;
+	ret = buffer ? copy_data(from, to, size, reserve, buffer) : -ENOMEM;
 	write_signals_unblock(&signals);
 	free(buffer);
 	return ret;
@@ -515,7 +533,7 @@ static int save_one(const struct memory_file *f, int dir, int images, const char
 	if (from < 0)
 		return from;
 	to = openat(images, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	ret = to < 0 ? -errno : copy(from, to, f->size);
+	ret = to < 0 ? -errno : copy(from, to, f->size, false);
 	if (!is_unchanged(f, from))
 		ret = -EBUSY;
 	close(from);
@@ -576,6 +594,7 @@ void memory_files_put(struct json_out *out, const void *arg)
 		json_number(out, "uid", f->uid);
 		json_number(out, "gid", f->gid);
 		json_number(out, "size", f->size);
+		json_bool(out, "reserved", f->reserved);
 		json_close(out, '}');
 	}
 	json_close(out, ']');
@@ -633,6 +652,7 @@ static bool read_file(struct memory_file *f, const json_t *object)
 	f->uid = uid;
 	f->gid = gid;
 	f->size = size;
+	f->reserved = json_is_true(json_object_get(object, "reserved"));
 	return true;
 }
 
@@ -821,7 +841,7 @@ static int make_one(struct memory_file *f, int dir, int from)
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
 	if (!ret)
-		ret = copy(from, fd, f->size);
+		ret = copy(from, fd, f->size, f->reserved);
 	if (!ret && fchmod(fd, f->mode))
 		ret = -errno;
 	for (size_t i = 1; i < f->nnames && !ret; i++)

@@ -38,6 +38,7 @@ struct memory_file {
 	uid_t uid;
 	gid_t gid;
 	size_t size;
+	bool reserved;           /* there is memory for all of it, as by posix_fallocate(3) */
 	struct timespec written; /* when it was found */
 	ino_t aside;             /* of the file that had the names before the restore; or 0 */
 	pid_t holder; /* a process that has it and should not, when it was last looked for; or 0 */
