@@ -6,8 +6,8 @@
 #include "common/system/proc.h"
 #include "common/system/write_signals.h"
 #include "common/text.h"
+#include "tools/process/criu/memory_holders.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -71,15 +70,6 @@ static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping
 	if (maps)
 		fclose(maps);
 	return goes_on;
-}
-
-/* NULL: none. No file has the device 0. */
-static struct memory_file *find(const struct memory_files *files, dev_t dev, ino_t ino)
-{
-	for (size_t i = 0; i < files->n; i++)
-		if (dev && files->list[i].dev == dev && files->list[i].ino == ino)
-			return &files->list[i];
-	return NULL;
 }
 
 /* Open a directory as the header says; -1: it is no such one. */
@@ -260,7 +250,7 @@ static bool add_shown(struct memory_file *f, const char *name)
 static bool take_mapping(void *arg, const struct mapping *m)
 {
 	struct search *s = arg;
-	struct memory_file *f = find(s->files, m->st.st_dev, m->st.st_ino);
+	struct memory_file *f = memory_holders_file(s->files, m->st.st_dev, m->st.st_ino);
 	const char *name = strrchr(m->path, '/') + 1;
 
 	if (!f && !add_file(s, m, &f))
@@ -271,106 +261,10 @@ static bool take_mapping(void *arg, const struct mapping *m)
 	return true;
 }
 
-/* Note that @pid has the file, if it is one of the list. */
-static void note_holder(const struct memory_files *files, dev_t dev, ino_t ino, pid_t pid)
-{
-	struct memory_file *f = find(files, dev, ino);
-
-	if (f)
-		f->holder = pid;
-}
-
-/* The lines of proc_pid_maps(5) have the file systems and inodes of the files: the files need not be looked at. */
-static void note_mapped(const struct memory_files *files, pid_t pid)
-{
-	unsigned int major, minor;
-	unsigned long long ino;
-	char path[32], *line = NULL;
-	size_t room = 0;
-	FILE *maps;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	while (maps && getline(&line, &room, maps) > 0)
-		if (sscanf(line, "%*s %*s %*s %x:%x %llu", &major, &minor, &ino) == 3)
-			note_holder(files, makedev(major, minor), ino, pid);
-	free(line);
-	if (maps)
-		fclose(maps);
-}
-
-/*
- * Whether a descriptor may be of one of the files, by proc_pid_fdinfo(5). Its file system is not asked: that of another
- * user, or of a server that is away, may not answer. Linux before 5.14 does not say the inode.
- */
-static bool may_be_one(const struct memory_files *files, pid_t pid, const char *fd)
-{
-	unsigned long long ino = 0;
-	char path[NAME_MAX + 32], line[128];
-	bool known = false, may_be = false;
-	FILE *info;
-
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%s", pid, fd);
-	info = fopen(path, "re");
-	while (info && !known && fgets(line, sizeof(line), info))
-		known = sscanf(line, "ino: %llu", &ino) == 1;
-	if (info)
-		fclose(info);
-	for (size_t i = 0; i < files->n && known; i++)
-		may_be |= files->list[i].ino == ino;
-	return may_be || !known;
-}
-
-static void note_opened(const struct memory_files *files, pid_t pid)
-{
-	char path[32];
-	struct dirent *entry;
-	struct statx st;
-	DIR *fds;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	fds = opendir(path);
-	while (fds && (entry = readdir(fds)))
-		if (*entry->d_name != '.' && may_be_one(files, pid, entry->d_name) &&
-		    !statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC, STATX_INO, &st))
-			note_holder(files, makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino,
-				    pid);
-	if (fds)
-		closedir(fds);
-}
-
-/*
- * Find a process outside of @tree (NULL: any) that has the file open, or mapped in any way, for each of the files.
- * Returns the first one that somebody has, or NULL.
- */
-static const struct memory_file *find_holders(const struct memory_files *files,
-					      const struct tree *tree)
-{
-	DIR *proc = files->n ? opendir("/proc") : NULL;
-	struct dirent *entry;
-
-	for (size_t i = 0; i < files->n; i++)
-		files->list[i].holder = 0;
-	while (proc && (entry = readdir(proc))) {
-		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
-
-		if (!pid || pid == getpid() || (tree && tree_has(tree, pid)))
-			continue;
-		note_mapped(files, pid);
-		note_opened(files, pid);
-	}
-	if (proc)
-		closedir(proc);
-	for (size_t i = 0; i < files->n; i++)
-		if (files->list[i].holder)
-			return &files->list[i];
-	return NULL;
-}
-
 bool memory_files_alone(const struct memory_files *files, const struct tree *tree, char *why,
 			size_t size)
 {
-	const struct memory_file *f = find_holders(files, tree);
+	const struct memory_file *f = memory_holders_find(files, tree);
 
 	if (f)
 		snprintf(
@@ -726,7 +620,7 @@ static void for_each(const struct memory_files *files, size_t n,
 
 void memory_files_remove(const struct memory_files *files)
 {
-	find_holders(files, NULL);
+	memory_holders_find(files, NULL);
 	for_each(files, files->n, remove_unheld);
 }
 
@@ -774,7 +668,7 @@ int memory_files_check(const struct memory_files *files, struct snapshot_error *
 		if (dir >= 0)
 			close(dir);
 	}
-	held = ret ? NULL : find_holders(files, NULL);
+	held = ret ? NULL : memory_holders_find(files, NULL);
 	if (held)
 		ret = snapshot_fail(error, -EEXIST,
 				    "process %d has %s/%s, and the job needs its own", held->holder,

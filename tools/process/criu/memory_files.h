@@ -23,7 +23,9 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define MEMORY_NAMES 16 /* of a file */
 
