@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Named files of /dev/shm that a job maps: snapshots carry them, with all names."""
+import ctypes
 import json
 import os
+import select
 import signal
+import struct
+import subprocess
 
 from restorelib import allow_stand_in, criu_after, directory, need_criu, refused, stands_in
 import proclib
 from simlib import unsanitized
 from detached import Detached
-from gpulib import check, cudaw_ok, equal, main, until
+from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, main, until
 
 SHM = "/dev/shm"
 
@@ -59,6 +63,36 @@ def former_names(listed):
 def links_in_memory():
     """Names that CRIU, or we for it, make for a while."""
     return {name for name in os.listdir(SHM) if name.startswith("link_remap.")}
+
+
+class Gate:
+    """Holds whoever opens a file, by fanotify(7)."""
+
+    CLASS_CONTENT, MARK_ADD, OPEN_PERM, AT_FDCWD, ALLOW = 4, 1, 0x10000, -100, 1
+
+    def __init__(self, path):
+        libc = ctypes.CDLL(None)
+        self.group = libc.fanotify_init(self.CLASS_CONTENT, os.O_RDONLY)
+        if self.group < 0 or libc.fanotify_mark(self.group, self.MARK_ADD, ctypes.c_uint64(self.OPEN_PERM),
+                                                self.AT_FDCWD, os.fsencode(path)):
+            raise Skip("the kernel does not let us hold whoever opens a file")
+
+    def wait(self, process):
+        """Others, as CRIU, are let in meanwhile."""
+        found = None
+        while found != process:
+            if found:
+                self.let_in()
+            check(select.select([self.group], [], [], 60)[0], "it does not open the file")
+            self.file, found = struct.unpack("IBBHQii", os.read(self.group, 24))[5:]
+
+    def let_in(self):
+        os.write(self.group, struct.pack("iI", self.file, self.ALLOW))
+        os.close(self.file)
+
+    def end(self):
+        self.let_in()
+        os.close(self.group)
 
 
 @unsanitized
@@ -129,6 +163,26 @@ def what_is_there_by_now_is_named():
 
 
 @unsanitized
+def a_job_that_runs_while_they_are_copied_is_noticed():
+    """What is copied then is not of the moment of CRIU's image."""
+    job = Spawning()
+    gate = Gate(f"{SHM}/{job.block}")
+    with subprocess.Popen([CUDAW, "snapshot", "--stop", str(job.pid), directory()], env=base_environment(), text=True,
+                          stderr=subprocess.PIPE) as command:
+        gate.wait(command.pid)
+        os.kill(job.pid, signal.SIGCONT)
+        until(lambda: proclib.state(job.pid) != "T", 30, "it runs")
+        os.kill(job.pid, signal.SIGSTOP)
+        until(lambda: proclib.state(job.pid) == "T", 30, "it is stopped")
+        gate.end()
+        said = command.communicate(timeout=300)[1]
+    equal(command.returncode, 1, f"the exit code ({said})")
+    check("it was continued meanwhile" in said, said)
+    equal(job.state(), "running", "the state")
+    job.finish()
+
+
+@unsanitized
 def one_that_another_program_has_is_named():
     job = Spawning()
     with open(f"{SHM}/{job.block}", "rb"):
@@ -157,4 +211,5 @@ def a_child_that_was_stopped_stays_so():
 if __name__ == "__main__":
     allow_stand_in()
     main(they_go_with_the_job_and_come_back, a_job_that_is_rolled_back_has_what_it_had, what_is_there_by_now_is_named,
-         one_that_another_program_has_is_named, a_child_that_was_stopped_stays_so)
+         a_job_that_runs_while_they_are_copied_is_noticed, one_that_another_program_has_is_named,
+         a_child_that_was_stopped_stays_so)

@@ -105,9 +105,7 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 	for (size_t i = 0; i < tree->n; i++)
 		if (tree->halted[i])
 			stopped[facts.nstopped++] = tree->pids[i];
-	ret = t->stopped && !tree_await_stop(tree)
-		      ? 0
-		      : host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
+	ret = host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
 	if (!ret)
 		ret = check_stopped(t, tree, error);
 	if (!ret)
@@ -118,8 +116,12 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 	return ret ? ret : check_stopped(t, tree, error);
 }
 
-/* CRIU, into the directory that host_image_make() has made in @dir. 0 or a negative errno. */
-static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error *error)
+/*
+ * CRIU, into the directory that host_image_make() has made in @dir, and the files in memory beside it. CRIU makes the
+ * processes of @tree run; whether they have run since is for check_stopped(). 0 or a negative errno.
+ */
+static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
+		struct snapshot_error *error)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
 	int images = host_image_open(dir, index, error), ret;
@@ -133,6 +135,8 @@ static int dump(struct taking *t, int dir, uint32_t index, struct snapshot_error
 	if (!ret && !criu_dump(&t->criu, images, path, t->job->pid))
 		ret = snapshot_fail(error, t->criu.again ? -EAGAIN : -EIO, "%s", t->criu.why);
 	memory_files_name(&t->memory_files, false, &ignored);
+	if (!ret && t->stopped && !tree_await_stop(tree))
+		ret = check_stopped(t, tree, error);
 	if (!ret)
 		ret = memory_files_save(&t->memory_files, images, error);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
@@ -230,7 +234,7 @@ static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tre
 		int ret = settle(t, tree, error);
 
 		if (!ret)
-			ret = dump(t, dir, index, error);
+			ret = dump(t, dir, index, tree, error);
 		if (ret != -EAGAIN || !left)
 			return ret;
 		let_continue(t, tree);
