@@ -13,7 +13,7 @@ from restorelib import allow_stand_in, criu_after, directory, need_criu, refused
 import proclib
 from simlib import unsanitized
 from detached import Detached
-from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, main, until
+from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, main, until
 
 SHM = "/dev/shm"
 
@@ -188,6 +188,8 @@ def one_that_another_program_has_is_named():
     with open(f"{SHM}/{job.block}", "rb"):
         said = refused("snapshot", "--stop", job.pid, directory(), code=6)
     check(f"process {os.getpid()}, which is not part of the job, has a file in memory" in said, said)
+    said = refused("snapshot", job.pid, directory(), code=6, env={"LD_PRELOAD": f"{BUILD}/tests/preload/nosignal.so"})
+    check("(pidfd_open), which signals to processes need" in said, said)
     equal(job.state(), "running", "the state")
     job.finish()
 

@@ -4,9 +4,9 @@
 import os
 import shutil
 
-from restorelib import (allow_stand_in, directory, goes_on, need_criu, refused, restores,
+from restorelib import (STAND_IN, allow_stand_in, directory, goes_on, need_criu, refused, restores,
                         stands_in, stopped, watched_criu)
-from gpulib import RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
+from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
 from harness import sleeping_as
 import snapshotlib
 
@@ -53,11 +53,14 @@ def all_reasons_are_listed_at_once():
     snapshotlib.edit_manifest(copy, lambda m: (m.update(cuda=12080), next(
         file for file in m["files"] if "/libc.so" in file["path"]).update(build_id="0" * 40)))
     os.rename(job.log, job.log + ".away")
-    said = refused("restore", "--check", copy, env=criu)
-    for reason in ("with build-id 0000", "expected a driver of CUDA 12.8", f"the job has {job.log} open: No such file"):
+    no_signals = {"LD_PRELOAD": f"{BUILD}/tests/preload/nosignal.so"}
+    said = refused("restore", "--check", copy, code=6, env={**criu, **no_signals})
+    for reason in ("with build-id 0000", "expected a driver of CUDA 12.8", f"the job has {job.log} open: No such file",
+                   "(pidfd_open), which signals to processes need"):
         check(reason in said, f"{reason!r} is not in {said!r}")
     check(not restores(criu) and not os.path.exists(ran), "CRIU was to start the job")
     os.rename(job.log + ".away", job.log)
+    check("(pidfd_open), which" in refused("restore", path, code=6, env=no_signals), "signals are not needed")
     goes_on(job, path)
 
 
@@ -127,6 +130,21 @@ def damage_is_found_before_anything_runs():
         check("expected" in refused(command, path), "a file is missing")
     os.rename(f"{path}/pstree", f"{path}/{host}/pstree.img")
     equal((job.steps(), os.path.exists(ran)), (steps, False), "the steps, and whether a process ran")
+    goes_on(job, path)
+
+
+def what_is_left_of_a_restore_is_ended():
+    """CRIU is killed, or the first process: then its child is left, stopped. This needs the stand-in."""
+    job, path = stopped()
+    ran, _ = watched_criu(job)
+    for killed, message in [("criu", "CRIU: it failed without a message"), ("root", f"there is no process {job.pid}")]:
+        said = refused("restore", path, env={"CUDAW_CRIU": STAND_IN, "STAND_IN_STARTS": f"{job.pid}:{ran}",
+                                             "STAND_IN_KILLS": killed})
+        check(message in said and "the new processes were killed; the snapshot is unchanged" in said, said)
+        with open(f"{ran}.child", encoding="ascii") as file:
+            child = int(file.read())
+        check(job.is_gone() and not os.path.exists(f"/proc/{child}"), f"{killed} was killed, and a process is left")
+        check(not os.path.exists(ran), "a process ran")
     goes_on(job, path)
 
 
@@ -220,6 +238,6 @@ def links_of_the_jobs_user_are_refused():
 if __name__ == "__main__":
     allow_stand_in()
     main(nothing_is_started_that_cannot_go_on, all_reasons_are_listed_at_once, wrong_gpus_are_named, other_gpus_are_asked_for,
-         damage_is_found_before_anything_runs, a_path_that_no_request_can_name,
+         damage_is_found_before_anything_runs, what_is_left_of_a_restore_is_ended, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
          the_runtime_directory_is_the_jobs_owners, links_of_the_jobs_user_are_refused)

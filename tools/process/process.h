@@ -51,7 +51,9 @@ int process_open(const struct process *process);
  */
 int process_signal(const struct process *process, uid_t owner, int signal);
 
-/* Whether process_signal() works here. */
+/* Whether process_signal() works here; and why it does not. */
+#define PROCESS_CANNOT_SIGNAL \
+	"expected /proc and Linux 5.3 or later (pidfd_open), which signals to processes need"
 bool process_can_signal(void);
 
 #endif

@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define ANSWER_MS 10000 /* for a restored process to take its first request */
@@ -197,50 +199,33 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }
 
-/* Now, by the clock of struct process's start. */
-static uint64_t boot_ticks(void)
+static void end_processes(const struct restoring *r, const struct job_directory *directory,
+			  const struct tree *tree)
 {
-	uint64_t hz = sysconf(_SC_CLK_TCK);
-	struct timespec ts;
+	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
 
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return ts.tv_sec * hz + ts.tv_nsec * hz / 1000000000;
+	if (tree_kill(tree))
+		complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
+	else
+		complain(
+			"%s: the new processes, %d and its children, do not end; the snapshot is unchanged",
+			r->path, job.own_pid);
+	job_unlink(&job);
 }
 
 /*
- * Find the new processes. Their PID comes from the manifest, which anybody may have written: only a
- * process that was started after @since is one of them.
+ * CRIU starts the processes, stopped, while the GPU memory is read. *@tree has them then, also after a failure: a CRIU
+ * that is killed leaves them. Returns an exit code.
  */
-static bool find_processes(const struct restoring *r, uint64_t since, struct tree *tree)
-{
-	struct process process;
-
-	if (!process_find(r->snapshot.manifest.pid, &process) || process.start < since)
-		return false;
-	tree_find(tree, &process, 0);
-	return true;
-}
-
-static void end_processes(const struct restoring *r, const struct job_directory *directory,
-			  uint64_t since)
-{
-	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
-	struct tree tree;
-
-	if (find_processes(r, since, &tree))
-		tree_kill(&tree);
-	job_unlink(&job);
-	complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
-}
-
-/* CRIU starts the processes, stopped, while the GPU memory is read. Returns an exit code. */
-static int start_stopped(struct restoring *r, int images)
+static int start_stopped(struct restoring *r, int images, struct tree *tree)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
 	uint32_t index = r->snapshot.manifest.index;
 	double begin = clock_ms();
 	bool started;
 
+	/* What CRIU leaves, whether it ends well or is killed, becomes our children. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* With --paused the job's memory stays in the snapshot. */
@@ -248,6 +233,11 @@ static int start_stopped(struct restoring *r, int images)
 		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
 	started = criu_restore(&r->criu, images, path);
 	r->criu_ms = clock_ms() - begin;
+	/* We wait for none of them. */
+	signal(SIGCHLD, SIG_IGN);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	tree_find_below(tree, getpid(), 0);
 	if (!started)
 		complain("%s: %s", r->path, r->criu.why);
 	return started ? EXIT_DONE : EXIT_FAILED;
@@ -267,25 +257,25 @@ static void keep_stopped(const struct restoring *r, struct tree *tree)
 }
 
 /* Every byte is checked: let the new processes run, and resume the job. Returns an exit code. */
-static int let_run(struct restoring *r, const struct job_directory *directory, uint64_t since,
+static int let_run(struct restoring *r, const struct job_directory *directory, struct tree *tree,
 		   struct job_transfer *resume)
 {
+	pid_t pid = r->snapshot.manifest.pid;
 	struct snapshot_error error;
-	struct tree tree;
+	struct process process;
 
 	if (!r->unverified && reading_end(&r->reading, r->path))
 		return opened_refuse(r->path, r->reading.result, &r->reading.error);
-	if (!find_processes(r, since, &tree)) {
-		complain("%s: CRIU succeeded, but there is no process %d", r->path,
-			 r->snapshot.manifest.pid);
+	if (!tree_has(tree, pid) || !process_find(pid, &process)) {
+		complain("%s: CRIU succeeded, but there is no process %d", r->path, pid);
 		return EXIT_FAILED;
 	}
 	if (memory_files_give(&r->memory_files, &error)) {
 		complain("%s: %s", r->path, error.text);
 		return EXIT_FAILED;
 	}
-	keep_stopped(r, &tree);
-	tree_continue(&tree);
+	keep_stopped(r, tree);
+	tree_continue(tree);
 	return go_on(r, directory, resume);
 }
 
@@ -293,7 +283,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 {
 	struct snapshot_error error;
 	struct job_directory directory;
-	uint64_t since = boot_ticks();
+	struct tree tree = {.n = 0};
 	int ret, images;
 
 	if (make_runtime_dir(r) || make_socket_directories(r))
@@ -305,13 +295,12 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
 	criu_hold_signals(true);
 	ret = memory_files_make(&r->memory_files, images, &error);
-	ret = ret ? opened_refuse(r->path, ret, &error) : start_stopped(r, images);
+	ret = ret ? opened_refuse(r->path, ret, &error) : start_stopped(r, images, &tree);
 	close(images);
-	if (!ret) {
-		ret = let_run(r, &directory, since, resume);
-		if (ret && !r->left)
-			end_processes(r, &directory, since);
-	}
+	if (!ret)
+		ret = let_run(r, &directory, &tree, resume);
+	if (ret && !r->left && tree.n)
+		end_processes(r, &directory, &tree);
 	if (ret && !r->left)
 		memory_files_unmake(&r->memory_files);
 	if (!r->unverified)

@@ -7,6 +7,7 @@
 #include "common/patience.h"
 #include "common/system/proc.h"
 #include "tools/command/snapshot/opened.h"
+#include "tools/process/process.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
@@ -178,6 +179,10 @@ int restoring_check(struct restoring *r)
 	}
 	if (!criu_find(&r->criu)) {
 		complain("%s", r->criu.why);
+		ret = EXIT_UNSUPPORTED;
+	}
+	if (!process_can_signal()) {
+		complain(PROCESS_CANNOT_SIGNAL);
 		ret = EXIT_UNSUPPORTED;
 	}
 	r->image = -ECANCELED; /* until it is read */

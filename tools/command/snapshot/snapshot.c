@@ -152,12 +152,6 @@ static bool can_take(struct taking *t)
 		complain("%s", t->criu.why);
 		can = false;
 	}
-	if (t->stop && !process_can_signal()) {
-		complain(
-			"--stop: expected /proc and Linux 5.3 or later (pidfd_open), which signals to "
-			"processes need");
-		can = false;
-	}
 	return can;
 }
 

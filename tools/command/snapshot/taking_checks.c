@@ -135,6 +135,8 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 	memory_files_free(&t->memory_files);
 	if (goes_on && !memory_files_find(&t->memory_files, tree, one.text, sizeof(one.text)))
 		goes_on = take_reason(&f, one.text);
+	if (goes_on && (t->stop || t->memory_files.n) && !process_can_signal())
+		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL);
 	if (goes_on)
 		outside_find(tree, take_reason, &f);
 	return f.any ? -ENOTSUP : 0;

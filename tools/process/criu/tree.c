@@ -50,7 +50,7 @@ static bool add_children(struct tree *tree)
 		pid_t pid = atoi(entry->d_name);
 
 		if (pid <= 0 || tree_has(tree, pid) || !rundir_process(pid, &process) ||
-		    !tree_has(tree, process.parent))
+		    (process.parent != tree->above && !tree_has(tree, process.parent)))
 			continue;
 		tree->cut = tree->n == TREE_MAX;
 		if (!tree->cut)
@@ -61,14 +61,27 @@ static bool add_children(struct tree *tree)
 	return tree->n > before && !tree->cut;
 }
 
-void tree_find(struct tree *tree, const struct process *root, uid_t owner)
+static void begin(struct tree *tree, pid_t above, uid_t owner)
 {
+	tree->above = above;
 	tree->n = 0;
 	tree->cut = false;
 	tree->owner = owner;
 	tree->foreign = 0;
+}
+
+void tree_find(struct tree *tree, const struct process *root, uid_t owner)
+{
+	begin(tree, -1, owner);
 	add(tree, root->pid, root->start);
 	while (process_is_there(root) && add_children(tree))
+		;
+}
+
+void tree_find_below(struct tree *tree, pid_t above, uid_t owner)
+{
+	begin(tree, above, owner);
+	while (add_children(tree))
 		;
 }
 
@@ -197,13 +210,17 @@ static bool has_its_number(const struct tree *tree, size_t i)
 	return rundir_process(tree->pids[i], &process) && process.start == tree->starts[i];
 }
 
-void tree_kill(const struct tree *tree)
+bool tree_kill(const struct tree *tree)
 {
+	bool ended = true;
 	int left = PATIENCE_MS;
 
 	tree_signal(tree, SIGKILL);
 	host_await_end(tree->pids[0], PATIENCE_MS);
-	for (size_t i = 1; i < tree->n; i++)
-		for (; left > 0 && has_its_number(tree, i); left -= LOOK_MS)
+	for (size_t i = 0; i < tree->n; i++) {
+		for (; i && left > 0 && has_its_number(tree, i); left -= LOOK_MS)
 			usleep(LOOK_MS * 1000);
+		ended &= !has_its_number(tree, i) || host_await_end(tree->pids[i], 0);
+	}
+	return ended;
 }

@@ -20,6 +20,7 @@ struct tree {
 	uint64_t starts[TREE_MAX]; /* of each, as in struct process */
 	bool halted[TREE_MAX];     /* it was stopped when it was found */
 	size_t n;
+	pid_t above; /* set by tree_find_below(), or -1 */
 	uid_t owner;
 	pid_t foreign;          /* a process of another user than @owner, or 0 */
 	bool cut;               /* there are more */
@@ -31,6 +32,9 @@ struct tree {
  * is missed.
  */
 void tree_find(struct tree *tree, const struct process *root, uid_t owner);
+
+/* The same for all descendants of the process @above, without it. There may be none. */
+void tree_find_below(struct tree *tree, pid_t above, uid_t owner);
 
 bool tree_has(const struct tree *tree, pid_t pid);
 
@@ -60,8 +64,9 @@ bool tree_stayed_stopped(const struct tree *tree);
 
 /*
  * Kill all, and wait until the first process has ended, whether its parent has called wait(2) or
- * not, and the ids of the others are free: init calls wait(2) for them, perhaps not at once.
+ * not, and the ids of the others are free: init calls wait(2) for them, perhaps not at once. False
+ * if one has not ended by then.
  */
-void tree_kill(const struct tree *tree);
+bool tree_kill(const struct tree *tree);
 
 #endif
