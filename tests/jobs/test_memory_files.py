@@ -183,6 +183,24 @@ def a_job_that_runs_while_they_are_copied_is_noticed():
 
 
 @unsanitized
+def one_that_is_mapped_when_criu_begins_is_carried():
+    """Nothing was stopped, as there was none before; so it is once more, stopped."""
+    name, path = f"{SHM}/late-{os.getpid()}", directory()
+    job = Detached("ctypes_job.py", "--steps", 1000000, "--step-ms", 10, "--map-late", name)
+    try:
+        job.wait_steps(3)
+        maps = (f"{{ [ -e {name} ] || {{ echo data > {name}.new; mv {name}.new {name}; }}; "
+                f"until grep -q {name} /proc/{job.pid}/maps; do sleep 0.02; done; }}")
+        refused("snapshot", job.pid, path, code=0, env=criu_after("dump", maps))
+    finally:
+        if os.path.exists(name):
+            os.unlink(name)
+    equal([one["names"] for one in files_of(path)], [[os.path.basename(name)]], "the files of the snapshot")
+    equal(job.state(), "running", "the state")
+    os.kill(job.pid, signal.SIGKILL)
+
+
+@unsanitized
 def one_that_another_program_has_is_named():
     job = Spawning()
     with open(f"{SHM}/{job.block}", "rb"):
@@ -213,5 +231,5 @@ def a_child_that_was_stopped_stays_so():
 if __name__ == "__main__":
     allow_stand_in()
     main(they_go_with_the_job_and_come_back, a_job_that_is_rolled_back_has_what_it_had, what_is_there_by_now_is_named,
-         a_job_that_runs_while_they_are_copied_is_noticed, one_that_another_program_has_is_named,
-         a_child_that_was_stopped_stays_so)
+         a_job_that_runs_while_they_are_copied_is_noticed, one_that_is_mapped_when_criu_begins_is_carried,
+         one_that_another_program_has_is_named, a_child_that_was_stopped_stays_so)

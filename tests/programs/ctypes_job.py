@@ -7,10 +7,12 @@ handler written in Python, which runs only when the interpreter gets control bac
 """
 import argparse
 import ctypes
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 WRONG_DATA = 65     # an exit status: STEP_WRONG_DATA of step.h
@@ -21,6 +23,15 @@ def call(result):
         raise SystemExit(f"ctypes_job: CUDA error {result}")
 
 
+def map_late(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    with open(path, "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    threading.Event().wait()
+    mapped.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=50)
@@ -28,7 +39,10 @@ def main():
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--tell-signals", action="store_true", help="handle SIGUSR1 and SIGUSR2")
     parser.add_argument("--spawn", action="store_true", help="run another program in every step")
+    parser.add_argument("--map-late", help="map this file once it is there")
     args = parser.parse_args()
+    if args.map_late:
+        threading.Thread(target=map_late, args=[args.map_late], daemon=True).start()
     size = args.mib << 20
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     if args.tell_signals:

@@ -117,6 +117,25 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 }
 
 /*
+ * If nothing is stopped: whether a process maps a file in memory that settle() has not seen. CRIU's image has its path
+ * alone.
+ */
+static bool maps_since(const struct taking *t)
+{
+	struct memory_files files;
+	struct tree tree;
+	char why[256];
+	bool maps;
+
+	if (t->stopped)
+		return false;
+	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	maps = !memory_files_find(&files, &tree, why, sizeof(why)) || files.n;
+	memory_files_free(&files);
+	return maps;
+}
+
+/*
  * CRIU, into the directory that host_image_make() has made in @dir, and the files in memory beside it. CRIU makes the
  * processes of @tree run; whether they have run since is for check_stopped(). 0 or a negative errno.
  */
@@ -135,6 +154,11 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 	if (!ret && !criu_dump(&t->criu, images, path, t->job->pid))
 		ret = snapshot_fail(error, t->criu.again ? -EAGAIN : -EIO, "%s", t->criu.why);
 	memory_files_name(&t->memory_files, false, &ignored);
+	t->maps = !ret && maps_since(t);
+	if (t->maps) {
+		ret = snapshot_fail(error, -EAGAIN, "it maps a file in memory since");
+		snapshot_dir_empty(images);
+	}
 	if (!ret && t->stopped && !tree_await_stop(tree))
 		ret = check_stopped(t, tree, error);
 	if (!ret)
@@ -210,7 +234,7 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 {
 	int ret = taking_check_processes(t, tree, error);
 
-	if (ret || (!t->stop && !t->memory_files.n))
+	if (ret || (!t->stop && !t->memory_files.n && !t->maps))
 		return ret;
 	t->stopped = true;
 	if (!tree_stop(tree, &t->job->process, t->job->directory->owner))

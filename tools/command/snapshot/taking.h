@@ -33,6 +33,7 @@ struct taking {
 	bool stays_paused;
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
+	bool maps;                        /* a file in memory, which was not there before CRIU */
 	bool stopped;                     /* the processes, by us, until they are ended or let go */
 	double criu_ms, ms;               /* CRIU, and all from the request on */
 	size_t image_bytes;
