@@ -23,6 +23,7 @@
 #define LOCK_MS   5000 /* for other processes to finish reading the directory */
 #define RETRY_MS  20
 #define RETRIES   50  /* of CRIU, while others ask the job something */
+#define STOPS     5   /* the most of them that stop the job: whoever watches it sees each */
 #define ANSWER_MS 100 /* for the job to answer them, which it does not while it is stopped */
 
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
@@ -254,12 +255,13 @@ static void let_continue(struct taking *t, const struct tree *tree)
 static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 			   struct snapshot_error *error)
 {
-	for (int left = RETRIES;; left--) {
+	for (int left = RETRIES;;) {
 		int ret = settle(t, tree, error);
 
 		if (!ret)
 			ret = dump(t, dir, index, tree, error);
-		if (ret != -EAGAIN || !left)
+		left -= t->stopped ? RETRIES / STOPS : 1;
+		if (ret != -EAGAIN || left <= 0)
 			return ret;
 		let_continue(t, tree);
 		usleep(ANSWER_MS * 1000);
