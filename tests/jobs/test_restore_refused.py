@@ -3,9 +3,10 @@
 """cudaw restore of what is damaged, or does not fit here: refused, with nothing started."""
 import os
 import shutil
+import signal
 
-from restorelib import (STAND_IN, allow_stand_in, directory, goes_on, need_criu, refused, restores,
-                        stands_in, stopped, watched_criu)
+from restorelib import (STAND_IN, allow_stand_in, directory, goes_on, need_criu, pretended_criu, refused,
+                        restores, stands_in, stopped, watched_criu)
 from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
 from harness import sleeping_as
 import snapshotlib
@@ -134,7 +135,7 @@ def damage_is_found_before_anything_runs():
 
 
 def what_is_left_of_a_restore_is_ended():
-    """CRIU is killed, or the first process: then its child is left, stopped. This needs the stand-in."""
+    """CRIU is killed, or the first process, or the command is interrupted. This needs the stand-in."""
     job, path = stopped()
     ran, _ = watched_criu(job)
     for killed, message in [("criu", "CRIU: it failed without a message"), ("root", f"there is no process {job.pid}")]:
@@ -145,6 +146,12 @@ def what_is_left_of_a_restore_is_ended():
             child = int(file.read())
         check(job.is_gone() and not os.path.exists(f"/proc/{child}"), f"{killed} was killed, and a process is left")
         check(not os.path.exists(ran), "a process ran")
+    for options in ((), ("--no-verify",)):
+        said = refused("restore", *options, path, code=-signal.SIGINT,
+                       env=pretended_criu(f"[ $1 = restore ] && kill -INT $PPID\n"
+                                          f'export STAND_IN_STARTS={job.pid}:{ran}\nexec {STAND_IN} "$@"\n'))
+        check(f"{os.path.realpath(path)}: interrupted" in said and "the new processes were killed" in said, said)
+        check(job.is_gone() and not os.path.exists(ran), "a process is there, or ran")
     goes_on(job, path)
 
 

@@ -5,6 +5,7 @@
 #include "common/size.h"
 #include "common/system/hostmem.h"
 #include "common/system/write_signals.h"
+#include "tools/process/criu/criu.h"
 #include "tools/report/progress.h"
 
 #include <fcntl.h>
@@ -97,9 +98,11 @@ static int join_for(pthread_t thread, double ms)
 int reading_end(struct reading *r, const char *path)
 {
 	progress_begin("verifying");
-	while (r->apart && join_for(r->thread, TICK_MS))
+	while (r->apart && join_for(r->thread, TICK_MS)) {
 		progress_bytes(path, __atomic_load_n(&r->done, __ATOMIC_RELAXED),
 			       r->snapshot->manifest.totals.bytes);
+		__atomic_store_n(&r->cancel, criu_is_interrupted(), __ATOMIC_RELAXED);
+	}
 	progress_end();
 	r->apart = false;
 	return r->result;

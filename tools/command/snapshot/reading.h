@@ -32,7 +32,7 @@ struct reading {
 void reading_begin(struct reading *reading, const struct snapshot *snapshot, bool keep,
 		   size_t beside);
 
-/* Wait for it, with a progress line for @path. 0 or a negative errno, with reading->error. */
+/* Wait for it, with a progress line for @path, or stop it if criu_is_interrupted(). 0 or a negative errno, with reading->error. */
 int reading_end(struct reading *reading, const char *path);
 
 /* Stop it, and close the memory file. Also after reading_end(). */

@@ -263,8 +263,14 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 	pid_t pid = r->snapshot.manifest.pid;
 	struct snapshot_error error;
 	struct process process;
+	int ret = r->unverified ? 0 : reading_end(&r->reading, r->path);
 
-	if (!r->unverified && reading_end(&r->reading, r->path))
+	/* From here on an interrupt waits until the job knows where its snapshot is. */
+	if (criu_is_interrupted()) {
+		complain("%s: interrupted", r->path);
+		return EXIT_FAILED;
+	}
+	if (ret)
 		return opened_refuse(r->path, r->reading.result, &r->reading.error);
 	if (!tree_has(tree, pid) || !process_find(pid, &process)) {
 		complain("%s: CRIU succeeded, but there is no process %d", r->path, pid);
@@ -292,7 +298,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	images = host_image_open(r->snapshot.dir, r->snapshot.manifest.index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);
-	/* A Ctrl-C must not leave processes that do not know where the snapshot is now. */
+	/* A Ctrl-C must not leave processes that are stopped, or do not know where the snapshot is now. */
 	criu_hold_signals(true);
 	ret = memory_files_make(&r->memory_files, images, &error);
 	ret = ret ? opened_refuse(r->path, ret, &error) : start_stopped(r, images, &tree);
@@ -305,5 +311,6 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 		memory_files_unmake(&r->memory_files);
 	if (!r->unverified)
 		reading_drop(&r->reading);
+	criu_hold_signals(false);
 	return ret;
 }

@@ -312,18 +312,32 @@ bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid)
 	return done;
 }
 
+static const int held_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
 void criu_hold_signals(bool hold)
 {
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGQUIT);
+	for (size_t i = 0; i < sizeof(held_signals) / sizeof(held_signals[0]); i++)
+		sigaddset(&set, held_signals[i]);
 	/* A closed stdout or stderr must not end the command half way, nor later. */
 	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+bool criu_is_interrupted(void)
+{
+	struct sigaction action;
+	sigset_t set;
+	bool is = false;
+
+	sigpending(&set);
+	/* What nohup(1) ignores is pending, too, while it is blocked. */
+	for (size_t i = 0; i < sizeof(held_signals) / sizeof(held_signals[0]); i++)
+		is |= sigismember(&set, held_signals[i]) == 1 &&
+		      !sigaction(held_signals[i], NULL, &action) && action.sa_handler != SIG_IGN;
+	return is;
 }
 
 bool criu_restore(struct criu *criu, int images, const char *path)

@@ -35,9 +35,10 @@ bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid);
 
 /*
  * Block Ctrl-C and the like (@hold) while an interrupt would leave processes half done, or unblock
- * them. SIGPIPE is ignored from the first call on.
+ * them. SIGPIPE is ignored from the first call on. And whether one of them has come meanwhile.
  */
 void criu_hold_signals(bool hold);
+bool criu_is_interrupted(void);
 
 /*
  * Start the processes of the image in @images, as above; they are stopped, as by SIGSTOP. False with
