@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ROOM_EVERY 512 /* places, 1 GiB: how often it is asked whether there is host memory */
+
 struct job {
 	struct workers workers;
 	const struct snapshot_read *what;
@@ -27,6 +29,7 @@ struct job {
 struct slot {
 	struct snapshot_request request;
 	size_t place;
+	char *home;   /* where the contents are to stay; NULL: nowhere */
 	char *buffer; /* NULL: not needed yet */
 	bool in_flight;
 };
@@ -59,10 +62,24 @@ static const struct snapshot_chunk *chunk_at(const struct job *job, size_t place
 	return &index->chunks[index->order[index->places[place]]];
 }
 
-/* Where the contents of @place are to stay; NULL: nowhere. */
-static char *home_of(const struct job *job, size_t place)
+static bool has_room(const struct job *job, size_t place)
 {
-	return job->what->into ? job->what->into + place * SNAPSHOT_CHUNK : NULL;
+	return place % ROOM_EVERY ||
+	       hostmem_has((job->what->index->nplaces - place) * SNAPSHOT_CHUNK);
+}
+
+/* Where the contents of @place are to stay; NULL: nowhere. */
+static char *find_home(const struct job *job, size_t place)
+{
+	const struct snapshot_read *what = job->what;
+	char *home = what->into ? what->into + place * SNAPSHOT_CHUNK : NULL;
+
+	if (!home || __atomic_load_n(what->full, __ATOMIC_RELAXED))
+		return NULL;
+	if (has_room(job, place) && !hostmem_populate(home, SNAPSHOT_CHUNK))
+		return home;
+	__atomic_store_n(what->full, true, __ATOMIC_RELAXED);
+	return NULL;
 }
 
 static int open_data(struct reader *r, uint32_t number, struct snapshot_error *error)
@@ -118,7 +135,7 @@ static int check_padding(const struct slot *slot, const struct snapshot_chunk *c
 static int get_chunk(struct reader *r, const struct slot *slot, const struct snapshot_chunk *chunk,
 		     const char **data, struct snapshot_error *error)
 {
-	char *home = home_of(r->job, slot->place);
+	char *home = slot->home;
 	const char *why;
 	int ret;
 
@@ -197,13 +214,11 @@ static int take_done(struct reader *r, size_t most, struct snapshot_error *error
 static int find_room(struct reader *r, struct slot *slot, size_t place,
 		     struct snapshot_error *error)
 {
-	char *home = home_of(r->job, place);
-	int ret = home ? hostmem_populate(home, SNAPSHOT_CHUNK) : 0;
+	int ret;
 
-	if (ret)
-		return snapshot_fail(error, ret, "host memory ran out: %s", error_text(-ret));
-	if (home && chunk_at(r->job, place)->codec == SNAPSHOT_RAW) {
-		slot->request.data = home;
+	slot->home = find_home(r->job, place);
+	if (slot->home && chunk_at(r->job, place)->codec == SNAPSHOT_RAW) {
+		slot->request.data = slot->home;
 		return 0;
 	}
 	ret = need_buffer(&slot->buffer, error);

@@ -25,9 +25,11 @@ struct snapshot_read {
 	void *arg;
 	/*
 	 * Where the contents stay, checked or not: 2 MiB for each place of the index, in that order;
-	 * aligned for direct I/O. NULL: in buffers, for take() alone.
+	 * aligned for direct I/O. NULL: in buffers, for take() alone. If the machine has no host memory for what
+	 * is left, *@full is set, and the rest is in buffers.
 	 */
 	char *into;
+	bool *full;         /* with @into */
 	size_t *done;       /* bytes of chunks done, added to atomically; may be NULL */
 	const bool *cancel; /* set by other threads: stop; may be NULL */
 };

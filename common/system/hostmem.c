@@ -162,6 +162,13 @@ size_t hostmem_cgroup_available(void)
 	return c.error ? nothing_available(c.error) : c.left;
 }
 
+bool hostmem_has(size_t bytes)
+{
+	size_t available = size_min(hostmem_machine_available(), hostmem_cgroup_available());
+
+	return available > HOSTMEM_RESERVE && available - HOSTMEM_RESERVE >= bytes;
+}
+
 int hostmem_group(uint64_t *group)
 {
 	struct cgroup c = cgroup_query();

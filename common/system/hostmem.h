@@ -24,6 +24,9 @@ size_t hostmem_machine_available(void);
  */
 size_t hostmem_cgroup_available(void);
 
+/* Whether both leave @bytes, and HOSTMEM_RESERVE. */
+bool hostmem_has(size_t bytes);
+
 /*
  * A number for the control group that leaves least, the same for all its processes; 0 if there is
  * no limit. Returns 0, or a negative errno if the process lacks a descriptor or memory.

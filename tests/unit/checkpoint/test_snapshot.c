@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -127,12 +128,13 @@ static void assert_stays(int dir, const struct snapshot_index *index)
 {
 	size_t size = index->nplaces * SNAPSHOT_CHUNK, found = 0;
 	char *into = aligned_alloc(SNAPSHOT_ALIGN, size + SNAPSHOT_CHUNK);
+	struct snapshot_read what = {.dir = dir, .index = index, .into = into};
+	bool full = false;
 
+	what.full = &full;
 	memset(into, 0xaa, size);
-	ck_assert_int_eq(
-		snapshot_read(&(struct snapshot_read){.dir = dir, .index = index, .into = into},
-			      &error),
-		0);
+	ck_assert_int_eq(snapshot_read(&what, &error), 0);
+	ck_assert(!full);
 	for (size_t place = 0; place < index->nplaces; place++)
 		for (uint32_t i = index->places[place]; i < index->places[place + 1];
 		     i++, found++) {
@@ -144,6 +146,24 @@ static void assert_stays(int dir, const struct snapshot_index *index)
 		}
 	ck_assert_uint_eq(found, index->norder);
 	free(into);
+}
+
+/* All is read and checked though there is no host memory for it, as behind the end of a file. */
+static void assert_read_without_room(int dir, const struct snapshot_index *index)
+{
+	size_t size = index->nplaces * SNAPSHOT_CHUNK + SNAPSHOT_CHUNK, done = 0;
+	int file = memfd_create("nothing", MFD_CLOEXEC);
+	char *into = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	struct snapshot_read what = {.dir = dir, .index = index, .into = into, .done = &done};
+	bool full = false;
+
+	ck_assert_ptr_ne(into, MAP_FAILED);
+	what.full = &full;
+	ck_assert_int_eq(snapshot_read(&what, &error), 0);
+	ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
+	ck_assert(full || !index->nplaces);
+	munmap(into, size);
+	close(file);
 }
 
 /* Assert that what the directory has is what memory has. */
@@ -172,6 +192,7 @@ static void assert_read_back(void)
 	ck_assert_uint_eq(done, CHUNKS * SNAPSHOT_CHUNK);
 	ck_assert_int_eq(memcmp(copy, memory, CHUNKS * SNAPSHOT_CHUNK), 0);
 	assert_stays(dir, &index);
+	assert_read_without_room(dir, &index);
 	snapshot_index_free(&index);
 	snapshot_dir_close(dir);
 	free(copy);

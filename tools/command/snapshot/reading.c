@@ -2,7 +2,6 @@
 #include "tools/command/snapshot/reading.h"
 
 #include "common/clock.h"
-#include "common/size.h"
 #include "common/system/hostmem.h"
 #include "common/system/write_signals.h"
 #include "tools/process/criu/criu.h"
@@ -15,13 +14,6 @@
 
 #define TICK_MS 100
 #define SEALS   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
-static bool has_room(size_t bytes)
-{
-	size_t available = size_min(hostmem_machine_available(), hostmem_cgroup_available());
-
-	return available > HOSTMEM_RESERVE && available - HOSTMEM_RESERVE >= bytes;
-}
 
 static void unmap(struct reading *r)
 {
@@ -43,7 +35,7 @@ static void get_memory(struct reading *r, size_t beside)
 
 	r->size = (r->snapshot->index.nplaces * SNAPSHOT_CHUNK + SNAPSHOT_BLOCK - 1) &
 		  -SNAPSHOT_BLOCK;
-	if (!r->size || !has_room(r->size + beside))
+	if (!r->size || !hostmem_has(r->size + beside))
 		return;
 	r->memory = memfd_create("cudaw-restore", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (r->memory < 0)
@@ -63,7 +55,11 @@ static void *read_main(void *arg)
 	double begin = clock_ms();
 
 	r->result = snapshot_read(&r->what, &r->error);
-	unmap(r); /* takes a while, in which CRIU may still be at work */
+	/* This takes a while, in which CRIU may still be at work. */
+	if (r->full)
+		close_memory(r);
+	else
+		unmap(r);
 	r->ms = clock_ms() - begin;
 	return NULL;
 }
@@ -73,6 +69,7 @@ void reading_begin(struct reading *r, const struct snapshot *snapshot, bool keep
 	*r = (struct reading){.snapshot = snapshot, .memory = -1};
 	r->what = (struct snapshot_read){.dir = snapshot->dir,
 					 .index = &snapshot->index,
+					 .full = &r->full,
 					 .done = &r->done,
 					 .cancel = &r->cancel};
 	if (keep)

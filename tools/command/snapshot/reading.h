@@ -20,6 +20,7 @@ struct reading {
 	struct snapshot_error error;
 	pthread_t thread;
 	bool apart, cancel; /* by @thread; which is to stop */
+	bool full;          /* there was not host memory for all: @memory is -1 then */
 	size_t done;        /* bytes */
 	int result;
 	double ms; /* that it took */
@@ -27,7 +28,7 @@ struct reading {
 
 /*
  * Begin. With @keep the contents stay in a memory file, if the machine has host memory for it and for @beside
- * bytes.
+ * bytes, and still has while it is read.
  */
 void reading_begin(struct reading *reading, const struct snapshot *snapshot, bool keep,
 		   size_t beside);
