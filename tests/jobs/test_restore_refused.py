@@ -60,6 +60,8 @@ def all_reasons_are_listed_at_once():
                    "(pidfd_open), which signals to processes need"):
         check(reason in said, f"{reason!r} is not in {said!r}")
     check(not restores(criu) and not os.path.exists(ran), "CRIU was to start the job")
+    said = refused("restore", "--check", path, code=6, env={"CUDAW_REAL_LIBCUDA": "/nowhere"})
+    check(f"the job has {job.log} open: No such file" in said, f"without a driver: {said}")
     os.rename(job.log + ".away", job.log)
     check("(pidfd_open), which" in refused("restore", path, code=6, env=no_signals), "signals are not needed")
     goes_on(job, path)

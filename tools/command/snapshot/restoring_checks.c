@@ -70,10 +70,11 @@ static int check_gpus_and_image(struct restoring *r)
 	pthread_t reader;
 	bool reads;
 
-	if (ret)
+	if (ret && !r->check)
 		return ret;
 	reads = !pthread_create(&reader, NULL, read_image, r);
-	ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+	if (!ret)
+		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
 	if (!ret && !r->paused)
 		ret = needs_memory(&r->snapshot, &r->needs);
 	__atomic_store_n(&r->refused, ret && !r->check, __ATOMIC_RELAXED);
