@@ -105,6 +105,19 @@ def inspect_tells_what_it_takes_and_needs():
     job.finish()
 
 
+def one_of_the_commands_session():
+    """In a process group of its own: it gets no SIGHUP as CRIU ends, while it is stopped."""
+    need_criu()
+    path = directory()
+    job = Counting(start_new_session=False, preexec_fn=os.setpgrp)
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
+    steps = job.steps()
+    cudaw_ok("restore", path)
+    job.wait_steps(steps + 3)
+    job.finish()
+
+
 def twice_in_a_row():
     job, path = stopped()
     for _ in range(2):
@@ -208,7 +221,8 @@ if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
          it_has_the_memory_limit_that_it_had,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
-         twice_in_a_row, one_snapshot_starts_a_job_again_and_again, a_paused_job_stays_paused,
+         one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,
+         a_paused_job_stays_paused,
          restored_paused, one_that_is_paused_at_once_is_there, one_that_ends_as_it_goes_on,
          an_incremental_one_writes_what_changed,
          *shared("restore.py", "--translated", "graph_nodes", "--steps", 100, "--step-ms", 20))
