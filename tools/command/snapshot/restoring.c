@@ -4,7 +4,6 @@
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "common/clock.h"
-#include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "tools/command/snapshot/opened.h"
@@ -154,10 +153,16 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 
 static bool answers(struct job *job)
 {
-	for (struct patience patience = {0}; patience_ms(&patience) < ANSWER_MS; usleep(RETRY_US)) {
+	/* As with a struct patience, a look that takes longer than it may was stopped. */
+	for (double waited = 0, passed; waited < ANSWER_MS; waited += passed) {
+		double start = clock_ms();
+
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;
+		usleep(RETRY_US);
+		passed = clock_ms() - start;
+		passed = passed < JOBS_STATUS_MS ? passed : JOBS_STATUS_MS;
 	}
 	complain("restore %d: the processes were started, but the job does not answer", job->pid);
 	return false;
