@@ -98,10 +98,32 @@ def shares_gpu(program):
     return program.startswith("nccl_") and "TEST_NCCL" in os.environ
 
 
+def ranks_asked(program, args):
+    """How many ranks @args ask for, of a program that gives each a GPU."""
+    args = [str(arg) for arg in args]
+    return int(args[args.index("--ranks") + 1]) if program.startswith("nccl_") and "--ranks" in args else 0
+
+
+class Training:
+    """A job of ranks that train with NCCL until they are told to end."""
+    def __init__(self, *arguments, **options):
+        self.arguments = arguments
+        self.file = os.path.join(scratch(0o700), "end")
+        self.job = Job(*arguments, "--steps", 1000000, "--end", self.file, **options)
+
+    def end_as_natively(self, what):
+        """End the job; fail if a loss is not that of a native run of as many steps."""
+        with open(self.file, "w", encoding="ascii"):
+            pass
+        found = self.job.result()
+        steps = sum(line.startswith("step ") for line in found.splitlines())
+        same_lines(found, Job(*self.arguments, "--steps", steps, mode="native").result(600), what)
+
+
 def job_command(program, args, mode, name=None):
     """The command line and the environment that start @program in one of MODES."""
     need = NEEDS.get(program, "")
-    gpus = 0 if shares_gpu(program) else GPUS_NEEDED.get(program, 0)
+    gpus = 0 if shares_gpu(program) else max(GPUS_NEEDED.get(program, 0), ranks_asked(program, args))
     if gpus and gpu_count() < gpus:
         raise Skip(f"{gpus} GPUs needed, {gpu_count()} here")
     env = base_environment()

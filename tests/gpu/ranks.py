@@ -11,13 +11,12 @@ import statistics
 import sys
 import time
 
-from gpulib import (Job, check, cudaw_ok, equal, figure, gpu_count, gpu_used, jobs, main, same_lines, seeded,
-                    shares_gpu, until)
+from gpulib import (Job, Training, check, cudaw_ok, equal, figure, gpu_count, gpu_used, jobs, main, seeded, shares_gpu,
+                    until)
 
 RANKS, COUNT = int(sys.argv[1]), int(sys.argv[2])
 MEMORY = sys.argv[3:] == ["memory"]
 TRAINING = [] if MEMORY else sys.argv[3:]
-STEPS = 150 * COUNT
 CLIENT_MIB = 4          # of each GPU, for a process that has only initialised CUDA [H200, H100]
 RELEASE = ["--release", "memory"] if MEMORY or (TRAINING and shares_gpu(TRAINING[0])) else []
 
@@ -78,12 +77,10 @@ def ranks_pause_together():
 
 
 def training_goes_on_as_it_was():
-    arguments = (*TRAINING, "--ranks", RANKS, "--steps", STEPS)
-    native = Job(*arguments, mode="native").result()
     idle = [] if RELEASE else used()
-    job = Job(*arguments, name="ranks")
-    paused_together(job, idle)
-    same_lines(job.result(), native, f"after {COUNT} pauses")
+    training = Training(*TRAINING, "--ranks", RANKS, name="ranks")
+    paused_together(training.job, idle)
+    training.end_as_natively(f"after {COUNT} pauses")
 
 
 main((f"{' '.join(TRAINING)} {RANKS} ranks are paused together {COUNT} times".lstrip(),

@@ -3,7 +3,7 @@
 """rests.py SHAPE RANKS COUNT [TRANSPORT]: a job of processes whose kernels wait for each other in communicators
 that cudaw knows is paused COUNT times. Half of the pauses come to rest within a step of the job
 and 50 ms, none times out, and every rank verifies its result. SHAPE is one of tests/programs/rank_kernels.c: all
-ranks share a GPU, and contexts stay there (see ranks.py). Or it is ddp, fsdp or tensor: a
+ranks share a GPU, and contexts stay there (see ranks.py). Or it is ddp, fsdp, tensor, stages or experts: a
 training with PyTorch and NCCL, a GPU for each rank (or one for all: tests/programs/nccl_rank.py),
 whose losses are those of a native run. NCCL takes TRANSPORT then: host (the default), cumem or ipc.
 """
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 
-from gpulib import Job, check, cudaw_ok, equal, figure, jobs, main, same_lines, scratch
+from gpulib import Job, Training, check, cudaw_ok, equal, figure, jobs, main, scratch
 
 SHAPES = {"data_parallel": 0, "pipeline": 1, "tensor_and_data": 2, "graphs": 3, "one_communicator": 4,
           "pipeline_and_world": 5, "graphs_by_hand": 6}
@@ -23,7 +23,7 @@ STEP_MS = 10
 LIMIT_MS = 50           # beyond a step
 STEPS = 20 if SHAPE in SHAPES else 10   # a training has longer ones
 TRANSPORT = (sys.argv[4:] or ["host"])[0]
-TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--transport", TRANSPORT, "--steps")
+TRAINING = ("nccl_training.py", "--kind", SHAPE, "--ranks", RANKS, "--transport", TRANSPORT)
 SAYS = {"host": "SHM/", "cumem": "P2P/CUMEM", "ipc": "P2P/IPC"}     # NCCL, in its log
 
 
@@ -71,20 +71,12 @@ def ranks_come_to_rest():
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
 
 
-def steps_in(lines):
-    return "\n".join(line for line in lines if line.startswith("step "))
-
-
 def training_comes_to_rest():
     log = scratch(0o700)
-    job = Job(*TRAINING, 1000000, name="rank_kernels",
-              env={"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": os.path.join(log, "nccl.%p")})
-    rest_often(job)
-    job.wait_steps(job.steps() + 10)
-    losses = steps_in(job.lines)
-    job.discard()
-    native = Job(*TRAINING, len(losses.splitlines()), mode="native").result(600)
-    same_lines(losses, steps_in(native.splitlines()), f"after {COUNT} pauses")
+    training = Training(*TRAINING, name="rank_kernels",
+                        env={"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": os.path.join(log, "nccl.%p")})
+    rest_often(training.job)
+    training.end_as_natively(f"after {COUNT} pauses")
     ways = set()
     for name in os.listdir(log):
         with open(os.path.join(log, name), encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of nccl_ranks.py and nccl_training.py begin with: NCCL's transport, and their GPU.
+"""What the ranks of nccl_ranks.py and nccl_training.py have in common: NCCL's transport, their GPU, the last step.
 
 With TEST_NCCL, the path of a libnccl.so.2 of NCCL 2.30 or later, all ranks share GPU 0. Older ones
 refuse that.
@@ -32,3 +32,20 @@ def device_of(rank):
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
     ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     return 0
+
+
+# No rank is so many steps ahead of rank 0: each waits for a result of all ranks more often.
+AHEAD = 64
+
+
+def is_last(file, rank, step):
+    """True if @step of @rank is the job's last one. The job ends when @file has been made, at a step that rank 0 sets."""
+    last = f"{file}.last"
+    if rank == 0 and os.path.exists(file) and not os.path.exists(last):
+        with open(f"{file}.new", "w", encoding="ascii") as new:
+            new.write(str(step + AHEAD))
+        os.replace(f"{file}.new", last)
+    if not os.path.exists(last):
+        return False
+    with open(last, encoding="ascii") as given:
+        return step >= int(given.read())

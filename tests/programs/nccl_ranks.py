@@ -20,6 +20,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--end", metavar="FILE", help="end, before the last step, when FILE has been made")
     parser.add_argument("--step-ms", type=float, default=0)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--transport", choices=nccl_rank.TRANSPORTS, default="host")
@@ -60,6 +61,8 @@ def train(args):
             total = total.item()
         if args.rank == 0:
             print("step", k + 1, total.hex(), flush=True)
+        if args.end and nccl_rank.is_last(args.end, args.rank, k):
+            break
         time.sleep(args.step_ms / 1000)
     for parameter in model.parameters():
         first = parameter.detach().clone()

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training on --ranks GPUs, a process each, with NCCL below PyTorch's own ways to share the work:
 --kind ddp (DistributedDataParallel), fsdp (FSDP2) or tensor (tensor parallel); or graph: each step,
-all_reduce included, is replayed as a CUDA graph. Rank 0 prints "step K LOSS", an exact hexadecimal float.
+all_reduce included, is replayed as a CUDA graph; stages: each rank has a stage of the model, and sends to its
+neighbours; experts: each rank has an expert, and every rank sends to every other (all-to-all). Rank 0 prints
+"step K LOSS", an exact hexadecimal float.
 
 --transport is one of nccl_rank.py. --launcher torchrun: PyTorch's own launcher starts the ranks.
 --visible: each rank sees its GPU alone (CUDA_VISIBLE_DEVICES). --groups N: every N steps the losses are
@@ -19,12 +21,14 @@ import tempfile
 import nccl_rank
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+PARTS = 4   # of the input of a pipeline
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=("ddp", "fsdp", "tensor", "graph"), required=True)
+    parser.add_argument("--kind", choices=("ddp", "fsdp", "tensor", "graph", "stages", "experts"), required=True)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--end", metavar="FILE", help="end, before the last step, when FILE has been made")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--transport", choices=nccl_rank.TRANSPORTS, default="host")
     parser.add_argument("--launcher", choices=("own", "torchrun"), default="own")
@@ -37,12 +41,17 @@ def parse():
     return parser.parse_args()
 
 
+def whole_model():
+    from torch import nn
+
+    return nn.Sequential(*(nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(8)))
+
+
 def shared_model(args, device):
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
 
-    blocks = [nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(8)]
-    model = nn.Sequential(*blocks).to(device)
+    model = whole_model().to(device)
     if args.kind == "graph":
         return model
     if args.kind == "ddp":
@@ -63,16 +72,78 @@ def shared_model(args, device):
     return model
 
 
+def error(output, x):
+    return (output - x.roll(1, dims=1)).square().mean()
+
+
+def stages_step(args, device):
+    """Each rank has some blocks of the model; PARTS parts of the input go forth one after the other, then back."""
+    import torch
+    import torch.distributed as dist
+
+    blocks = whole_model()
+    stage = blocks[args.rank * len(blocks) // args.ranks:(args.rank + 1) * len(blocks) // args.ranks].to(device)
+    before, after = args.rank > 0, args.rank < args.ranks - 1
+    optimizer = torch.optim.SGD(stage.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        entered, left = [], []
+        for part in x.chunk(PARTS):
+            entered.append(torch.empty_like(part) if before else part.clone())
+            if before:
+                dist.recv(entered[-1], args.rank - 1)
+                entered[-1].requires_grad_()
+            left.append(stage(entered[-1]))
+            if after:
+                dist.send(left[-1].detach(), args.rank + 1)
+            else:
+                left[-1] = error(left[-1], part) / PARTS
+        for given, made in zip(entered, left):
+            gradient = torch.empty_like(made) if after else None
+            if after:
+                dist.recv(gradient, args.rank + 1)
+            made.backward(gradient)
+            if before:
+                dist.send(given.grad, args.rank - 1)
+        optimizer.step()
+        return torch.zeros((), device=device) if after else sum(left).detach()
+
+    return step
+
+
+def experts_step(args, device):
+    """Each rank has an expert, to which every rank sends an equal part of its input, and gets the result back."""
+    import torch
+    from torch.distributed.nn.functional import all_to_all_single
+
+    expert = whole_model()[args.rank % 8].to(device)
+    optimizer = torch.optim.SGD(expert.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        # Autograd sends the gradients back the same way.
+        given = x.clone().requires_grad_()
+        loss = error(all_to_all_single(torch.empty_like(x), expert(all_to_all_single(torch.empty_like(x), given))), x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach().clone()
+
+    return step
+
+
 def step_of(args, device):
     """A function that makes a step with an input, and returns this rank's loss; for graph, that of all."""
     import torch
     import torch.distributed as dist
 
+    if args.kind in STEPS:
+        return STEPS[args.kind](args, device)
     model = shared_model(args, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def step(x):
-        loss = (model(x) - x.roll(1, dims=1)).square().mean()
+        loss = error(model(x), x)
         optimizer.zero_grad()
         loss.backward()
         if args.kind == "graph":
@@ -85,6 +156,9 @@ def step_of(args, device):
         return total
 
     return captured(step, torch.ones(64, 512, device=device)) if args.kind == "graph" else step
+
+
+STEPS = {"stages": stages_step, "experts": experts_step}
 
 
 def captured(step, x):
@@ -129,8 +203,8 @@ def train(args):
     begin(args, device)
     torch.manual_seed(1)
     step = step_of(args, device)
-    # The ranks of a tensor-parallel model all see the same data.
-    torch.manual_seed(100 + (0 if args.kind == "tensor" else args.rank))
+    # The ranks of a model that is cut into parts all see the same data.
+    torch.manual_seed(100 + (0 if args.kind in ("tensor", "stages") else args.rank))
     inputs = torch.randn(8, 64, 512, device=device)
     data = [torch.randn(1024, 512, 512, device=device) for _ in range(args.gib)]    # 1 GiB each
     group = None
@@ -153,6 +227,8 @@ def train(args):
             total = total.item()
         if args.rank == 0:
             print("step", k + 1, total.hex(), flush=True)
+        if args.end and nccl_rank.is_last(args.end, args.rank, k):
+            break
     # NCCL waits for the end of the graphs that use a communicator.
     del step
     dist.destroy_process_group()
