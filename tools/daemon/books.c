@@ -10,8 +10,6 @@
 #define QUANTUM_HANDOVERS 20  /* at most a twentieth of the time goes to hand-overs */
 #define QUANTUM_MIN_MS    10000
 #define QUANTUM_MAX_MS    120000
-#define IDLE_MIN_MS       200
-#define IDLE_MAX_MS       5000
 #define REST_MS           2000 /* for the kernels of a member that is to leave, at first */
 #define REST_MAX_MS       16000 /* and when that was too short, each time twice as long, by default */
 #define BACK_OFF_MS       10000  /* for a member that did not come to rest */
@@ -178,7 +176,7 @@ int64_t books_free(const struct turns *t, int gpu)
 
 static bool is_active(const struct account *m)
 {
-	return m->phase == PHASE_RUNS && !m->idle && !m->paused && !m->ngrows;
+	return m->phase == PHASE_RUNS && !books_is_idle(m) && !m->paused && !m->ngrows;
 }
 
 /* It has been told to leave, and its kernels still run: that is its time. */
@@ -538,15 +536,21 @@ double books_quantum(const struct turns *t)
 	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
+/* What it takes to begin a turn of @m. */
+static double price_of(const struct turns *t, const struct account *m)
+{
+	return m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
+}
+
 double books_idle_limit(const struct turns *t, const struct account *m)
 {
-	double ms = m->entered_ms > 0 ? m->entered_ms : t->handover_ms;
+	return t->settings.idle_ms > 0 ? t->settings.idle_ms
+				       : idleness_limit(&m->idleness, price_of(t, m));
+}
 
-	if (t->settings.idle_ms > 0)
-		ms = t->settings.idle_ms;
-	else
-		ms = ms < IDLE_MIN_MS ? IDLE_MIN_MS : ms > IDLE_MAX_MS ? IDLE_MAX_MS : ms;
-	return ms;
+static void end_idleness(const struct turns *t, struct account *m)
+{
+	idleness_end(&m->idleness, price_of(t, m), t->now);
 }
 
 static void start_to_wait(struct account *m, double now)
@@ -573,8 +577,8 @@ void turns_want(struct turns *t, uint32_t id, double now)
 		return;
 	limit_credit(t, m);
 	m->wants = true;
-	m->woken = m->idle;
-	m->idle = false;
+	m->woken = books_is_idle(m);
+	end_idleness(t, m);
 	start_to_wait(m, now);
 }
 
@@ -585,9 +589,12 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 	books_advance(t, now);
 	if (!m)
 		return;
-	if (m->idle && !idle)
+	if (idle) {
+		idleness_begin(&m->idleness, m->idle_limit, now);
+	} else if (books_is_idle(m)) {
 		limit_credit(t, m);
-	m->idle = idle;
+		end_idleness(t, m);
+	}
 }
 
 double turns_idle_limit(struct turns *t, uint32_t id)
@@ -657,7 +664,7 @@ void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t
 	}
 	m->grows[m->ngrows++] =
 		(struct grow){.serial = serial, .bytes = bytes, .gpu = gpu, .since = now};
-	m->idle = false;
+	end_idleness(t, m);
 	start_to_wait(m, now);
 }
 
@@ -818,7 +825,7 @@ static const char *state_of(const struct account *m)
 		return "paused";
 	switch (m->phase) {
 	case PHASE_RUNS:
-		return m->ngrows || m->ending ? "waits" : m->idle ? "idle" : "runs";
+		return m->ngrows || m->ending ? "waits" : books_is_idle(m) ? "idle" : "runs";
 	case PHASE_LEAVING:
 		return "leaving";
 	case PHASE_ENTERS:

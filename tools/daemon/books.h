@@ -4,6 +4,7 @@
 /*
  * The books of turns.h, for books.c and policy.c alone.
  */
+#include "tools/daemon/idleness.h"
 #include "tools/daemon/turns.h"
 
 enum phase {
@@ -36,7 +37,8 @@ struct account {
 	double vtime; /* milliseconds of GPU / weight */
 	struct need need[TURNS_GPUS];
 
-	bool wants, idle, paused, given, watched;
+	bool wants, paused, given, watched;
+	struct idleness idleness;
 	bool slot;      /* it has its GPUs for a hand-over */
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
 	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
@@ -139,6 +141,10 @@ double books_rest_ms(const struct turns *t, const struct account *m);
 /* A turn, and the time without calls until @m is idle, as they are set or follow from what hand-overs took. */
 double books_quantum(const struct turns *t);
 double books_idle_limit(const struct turns *t, const struct account *m);
+static inline bool books_is_idle(const struct account *m)
+{
+	return m->idleness.since > 0;
+}
 
 /* turns_check(), without what the policy knows. */
 void books_check(const struct turns *t);

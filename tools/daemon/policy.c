@@ -179,7 +179,7 @@ static int rank_victim(const struct turns *t, const struct account *e, const str
 		return x->paused ? 0 : x->wants ? 3 : 4;
 	if (x->paused || (books_is_on_drained(t, x) && !x->given && !x->ngrows))
 		return 0;
-	if (x->idle && !x->ngrows)
+	if (books_is_idle(x) && !x->ngrows)
 		return 2;
 	return may_stop(t, e, x, head);
 }

@@ -149,9 +149,9 @@ void turns_restored(struct turns *t, uint32_t id, bool out, double now);
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
 /*
- * After how many milliseconds without calls the member is idle, as it was told: as long as its turns
- * take to begin, but 200 ms to 5 s. For so long the GPU may be left to it, as that costs others no more
- * than a hand-over. It joins with the limit that this returns, and TURNS_LIMIT says when it changes.
+ * After how many milliseconds without calls the member is idle, as it was told: by what its turns take to begin, and
+ * by its last gaps between calls (idleness.h). It joins with the limit that this returns, and TURNS_LIMIT says when it
+ * changes.
  */
 double turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */

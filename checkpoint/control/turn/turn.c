@@ -479,8 +479,10 @@ double turn_patience_ms(void)
 
 	if (!turn.which)
 		return -1;
+	if (turn.c && turn.watched)
+		return turn_idle_look_ms();
 	if (turn.c)
-		return turn.watched || turn.pinged || !turn.welcome ? LOOK_MS : CALM_MS;
+		return turn.pinged || !turn.welcome ? LOOK_MS : CALM_MS;
 	left = turn.left || (growth_waits() && !turn.meets) ? 0 : turn.retry_ms - clock_ms();
 	return left > LOOK_MS ? left : LOOK_MS;
 }

@@ -9,7 +9,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define LOOK_MS      100  /* between two looks whether a call has come */
+#define LOOK_MAX_MS  100 /* between two looks whether a call has come; less if the limit is short */
+#define LOOK_MIN_MS  10
 #define PROBE_MAX_MS 5000 /* the longest time between two probes of a job that makes no calls */
 
 static struct {
@@ -25,6 +26,13 @@ void turn_idle_set(double ms)
 {
 	idle.limit_ms = ms;
 	idle.probe_ms = ms;
+}
+
+double turn_idle_look_ms(void)
+{
+	double ms = idle.limit_ms / 2;
+
+	return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
 }
 
 static void stop(void)
@@ -105,7 +113,7 @@ void turn_idle_look(const struct client *c, bool watched)
 			return;
 		idle.probing = true;
 		job_probe();
-	} else if (now - idle.since_ms >= LOOK_MS) {
+	} else if (now - idle.since_ms >= turn_idle_look_ms()) {
 		begin_anew();
 	}
 }

@@ -13,6 +13,8 @@ struct client;
 
 /* From now on a job is idle after @ms without calls. */
 void turn_idle_set(double ms);
+/* Milliseconds between two looks of a job for which somebody waits. */
+double turn_idle_look_ms(void);
 
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */
 void turn_idle_look(const struct client *c, bool watched);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/daemon/idleness.h"
+#include "tests/check_suite.h"
+
+#define PRICE 400.0
+
+static double now;
+
+static void gap(struct idleness *idle, double ms)
+{
+	double told = idleness_limit(idle, PRICE);
+
+	/* A shorter one is not noticed. */
+	if (ms > told) {
+		idleness_begin(idle, told, now + told);
+		idleness_begin(idle, told, now + (told + ms) / 2);
+		idleness_end(idle, PRICE, now + ms);
+	}
+	now += ms + 100;
+}
+
+static void gaps(struct idleness *idle, int n, double ms)
+{
+	for (int i = 0; i < n; i++)
+		gap(idle, ms);
+}
+
+static void begin(struct idleness *idle)
+{
+	*idle = (struct idleness){0};
+	now = 1000000;
+}
+
+START_TEST(the_gpu_is_left_to_it_for_the_price_of_a_turn)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, 1), 200);
+	ck_assert_double_eq(idleness_limit(&idle, 1e6), 5000);
+	/* What ends without a beginning is no gap. */
+	for (int i = 0; i < 10; i++)
+		idleness_end(&idle, PRICE, now += 10000);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+}
+END_TEST
+
+START_TEST(long_gaps_make_it_short)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	gaps(&idle, 3, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	gap(&idle, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
+	ck_assert_double_eq(idleness_limit(&idle, 1), 25);
+}
+END_TEST
+
+/* There and back take two hand-overs. */
+START_TEST(a_gap_is_short_up_to_two_hand_overs)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	gaps(&idle, 100, 2 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	gaps(&idle, 3, 3 * PRICE);
+	gap(&idle, 1.5 * PRICE);
+	gaps(&idle, 3, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	/* None of them was a mistake. */
+	gap(&idle, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
+}
+END_TEST
+
+START_TEST(mistakes_make_it_careful)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	for (int needed = 4; needed <= 64; needed *= 2) {
+		gaps(&idle, needed - 1, 3 * PRICE);
+		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+		gap(&idle, 3 * PRICE);
+		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
+		gap(&idle, PRICE);
+		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	}
+	gaps(&idle, 64, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("idleness");
+	TCase *tc = tcase_create("idleness");
+
+	tcase_add_test(tc, the_gpu_is_left_to_it_for_the_price_of_a_turn);
+	tcase_add_test(tc, long_gaps_make_it_short);
+	tcase_add_test(tc, a_gap_is_short_up_to_two_hand_overs);
+	tcase_add_test(tc, mistakes_make_it_careful);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
