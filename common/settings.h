@@ -51,35 +51,34 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "GPU, and pause and resume are faster.")                                                            \
 	X(SIGNAL_PAUSE, "CUDAW_SIGNAL_PAUSE", A_SIGNAL, NO_WORDS, "USR1", "USR1 is used",                     \
 	  READ_BY_JOBS,                                                                                       \
-	  "The signal that pauses the job: a name, a number, or none for no signal. If it is "                \
-	  "given, a handler of the program is called as well. Without it, USR1 is the program's "             \
-	  "alone while it has a handler for it.")                                                             \
+	  "The signal that pauses the job: a name, a number, or none for no signal. If this "                 \
+	  "variable is set, the program's handler for the signal is called as well. If it is not "            \
+	  "set, and the program has a handler for USR1, the signal goes only to the program.")                \
 	X(SIGNAL_RESUME, "CUDAW_SIGNAL_RESUME", A_SIGNAL, NO_WORDS, "USR2", "USR2 is used",                   \
-	  READ_BY_JOBS, "The signal that resumes the job: likewise.")                                         \
+	  READ_BY_JOBS, "The signal that resumes the job, with the same rules.")                              \
 	X(TSTP, "CUDAW_TSTP", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                                \
 	  "1: SIGTSTP (Ctrl-Z, or a scheduler that suspends jobs) first frees the GPU, if the program "       \
 	  "leaves its action at the default. 0: it stops the job at once, with its GPU memory.")              \
 	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                          \
 	  "the default is used", READ_BY_JOBS,                                                                \
-	  "With CUDAW_RELEASE=memory, the most host memory to pin, and to keep pinned for the "               \
-	  "next pause: a number with K, M, G or T, as 8G. By default a quarter of the machine's "             \
+	  "With CUDAW_RELEASE=memory: the most host memory to pin, and to keep pinned for the "               \
+	  "next pause; a number with K, M, G or T, as 8G. By default a quarter of the machine's "             \
 	  "memory or of the control group's limit. 0 keeps no host memory at all.")                           \
 	X(PREPARE, "CUDAW_PREPARE", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                          \
-	  "1: make host memory for the next pause ready while the job runs, as its GPU memory "               \
-	  "grows; with CUDAW_RELEASE=memory, pinned.")                                                        \
+	  "1: host memory for the next pause is made ready while the job runs and its GPU memory "            \
+	  "grows. With CUDAW_RELEASE=memory it is pinned.")                                                   \
 	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DISK_DIRECTORY, NO_WORDS, "none",                                   \
 	  "nothing is written there", READ_BY_JOBS,                                                           \
-	  "A directory on disk for the memory of a paused job that host memory does not hold. "               \
-	  "The file there has no name, and is gone when the job is. A directory whose files are "             \
+	  "A directory on disk for memory of a paused job that does not fit in host memory. The "             \
+	  "file there has no name, and is gone when the job is. A directory whose files are "                 \
 	  "memory (tmpfs, ramfs, zram) is not used.")                                                         \
 	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                            \
 	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "            \
 	  "only if they are the same.")                                                                       \
 	X(SNAPSHOT_DIR, "CUDAW_SNAPSHOT_DIR", A_NEW_DIRECTORY, NO_WORDS, "none",                              \
 	  "no snapshot is written", READ_BY_JOBS,                                                             \
-	  "An absolute path of a directory, as cudaw snapshot takes it. A pause by signal writes "            \
-	  "the job's GPU memory there, as a snapshot, and gives the host memory back; the resume "            \
-	  "reads it.")                                                                                        \
+	  "The absolute path of a directory. A pause by signal writes the job's GPU memory there, "           \
+	  "as a snapshot, and gives the host memory back; the resume reads it.")                              \
 	X(SNAPSHOT_COMPRESS, "CUDAW_SNAPSHOT_COMPRESS", A_WORD, WORDS("none", "lz4", "zstd"),                 \
 	  "none", "none", READ_BY_JOBS,                                                                       \
 	  "How snapshots in CUDAW_SNAPSHOT_DIR are compressed, as by --compress of cudaw snapshot.")          \
@@ -93,9 +92,10 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "What is left to the driver, separated by commas. memory: all memory of the program, for programs " \
 	  "that share it by legacy IPC with processes that do not run under cudaw. multicast: programs see "  \
 	  "that the GPU has multicast objects (NVLS). fabric: they see that it shares memory by fabric "      \
-	  "handles, across machines. No pause can carry these two; without them NCCL and others take their "  \
-	  "next best way. exports: a program that exports memory (cuMemExportToShareableHandle) gets the "    \
-	  "driver's descriptor, which programs and APIs that do not run under cudaw can import.")             \
+	  "handles, across machines. No pause can carry memory of these two kinds; by default NCCL and "      \
+	  "others share memory in another way. exports: a program that exports memory "                       \
+	  "(cuMemExportToShareableHandle) gets the driver's descriptor, which programs and APIs that do not " \
+	  "run under cudaw can import.")                                                                      \
 	X(MANAGED, "CUDAW_MANAGED", A_WORD, WORDS("driver", "host"), "driver", "driver",                      \
 	  READ_BY_JOBS,                                                                                       \
 	  "host: managed memory (cudaMallocManaged) is page-locked host memory, which the GPU "               \
@@ -103,7 +103,7 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "driver: the driver moves managed memory between the host and the GPU.")                            \
 	X(RANK_KERNELS, "CUDAW_RANK_KERNELS", A_TEXT, NO_WORDS, "none", NULL, READ_BY_JOBS,                   \
 	  "Parts of the names of kernels that wait for kernels of other processes of the job, "               \
-	  "separated by commas. Those of NCCL and other well-known libraries are known. With them "           \
+	  "separated by commas. cudaw knows those of NCCL and other libraries. If it knows all, "             \
 	  "the processes come to rest faster.")                                                               \
 	X(CHECK, "CUDAW_CHECK", A_WORD, WORDS("0", "1", "warn", "strict"), "0", "1", READ_BY_JOBS,            \
 	  "1: launches, copies and sets with wrong pointers are named on standard error. Copies "             \
@@ -112,12 +112,12 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "pointer past the end of an allocation, which the kernel may never follow.")                        \
 	X(TRACE, "CUDAW_TRACE", A_NEW_FILE, NO_WORDS, "none", "the program runs without a trace",             \
 	  READ_BY_JOBS,                                                                                       \
-	  "A file for a trace, as cudaw run --trace sets it (an absolute path then). A file that "            \
-	  "exists is not touched; FILE.PID is written instead.")                                              \
+	  "A file for a trace; cudaw run --trace sets it, to an absolute path. If the file "                  \
+	  "exists, FILE.PID is written instead.")                                                             \
 	X(TURNS, "CUDAW_TURNS", A_SOCKET, NO_WORDS, "off", "off is used", READ_BY_BOTH,                       \
-	  "Take turns on the GPU with other jobs, as cudawd decides. user: the daemon of the user, "          \
-	  "in CUDAW_RUNTIME_DIR. node: that of the machine; the default if /etc/cudaw.conf has it "           \
-	  "(docs/turns.md). Or the absolute path of its socket. off: ask nobody.")                            \
+	  "Take turns on the GPU with other jobs, as cudawd decides. user: your own daemon, in "              \
+	  "CUDAW_RUNTIME_DIR. node: the machine's daemon; the default if /etc/cudaw.conf has join "           \
+	  "= node (docs/turns.md). Or the absolute path of a daemon's socket. off: take no turns.")           \
 	X(TURNS_CLASS, "CUDAW_TURNS_CLASS", A_WORD, WORDS("interactive", "batch"), "batch",                   \
 	  "batch", READ_BY_JOBS,                                                                              \
 	  "With CUDAW_TURNS: jobs of the class interactive come before those of batch.")                      \
@@ -126,11 +126,12 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "gets the GPU for twice as long as one of weight 1.")                                               \
 	X(TURNS_CONTEXT_AFTER, "CUDAW_TURNS_CONTEXT_AFTER", A_TIME, NO_WORDS,                                 \
 	  "as cudawd is set, else never", "the default is used", READ_BY_JOBS,                                \
-	  "With CUDAW_TURNS: a number of seconds. The job gives its CUDA context, too, once another job "     \
-	  "that can only run without it has waited for so long, or this job is out for so long. From then "   \
-	  "on it runs beside no other job (docs/turns.md). never: it keeps its context.")                     \
+	  "With CUDAW_TURNS: a number of seconds. The job gives its CUDA context, too, when it "              \
+	  "has been out for so long, or when another job that can only run without it has waited "            \
+	  "for so long. From then on it runs beside no other job (docs/turns.md). never: it keeps "           \
+	  "its context.")                                                                                     \
 	X(MEM, "CUDAW_MEM", A_MEMORY, NO_WORDS, "no limit", "there is no limit", READ_BY_JOBS,                \
-	  "The most memory that the job may have on each GPU, all its processes together: a "                 \
+	  "The most memory that the job may have on each GPU, for all its processes together: a "             \
 	  "number with K, M, G or T, as 20G (docs/memory-limit.md).")                                         \
 	X(REAL_LIBCUDART, "CUDAW_REAL_LIBCUDART", A_TEXT, NO_WORDS, "found by search", NULL,                  \
 	  READ_BY_JOBS, "The path of the real libcudart.so.")                                                 \

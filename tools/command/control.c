@@ -26,22 +26,22 @@
 #define RUN_MS          100 /* between two requests; twice as long each time, so that the job gets on */
 #define RUN_MOST_MS     800
 
-#define OPTIONS_HELP(timeout, as)                                                                     \
-	"  -a, --all              all jobs of the user; for root, of all users\n"                     \
-	"      --gpu N|UUID       all jobs that use this GPU, numbered as by nvidia-smi\n"            \
-	"      --user USER        all jobs of this user, for root; with --gpu, those on this GPU\n"   \
-	"      --dry-run          only print which processes are meant\n" timeout                     \
-	"      --no-wait          return as soon as the jobs have accepted the request\n"             \
-	"  -j, --json             the outcome for each process, as a JSON array\n"                    \
-	"  -h, --help             this text\n"                                                        \
-	"\n"                                                                                          \
-	"An ID or NAME means every process of the job. So does the PID of a process that belongs\n"   \
-	"to the job without using the GPU: a wrapper script, a launcher, a child. The PID of a\n"     \
-	"process that uses the GPU means this process alone. A PID of another PID namespace is\n"     \
-	"understood if no process has it here. After a second the progress is shown on a terminal.\n" \
-	"\n"                                                                                          \
-	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job, or it\n"                 \
-	"is starting; 4 not permitted; 5 timed out; 6 not supported.\n"                               \
+#define OPTIONS_HELP(timeout, as)                                                                   \
+	"  -a, --all              all jobs of the user; for root, of all users\n"                   \
+	"      --gpu N|UUID       all jobs that use this GPU, numbered as by nvidia-smi\n"          \
+	"      --user USER        all jobs of this user, for root; with --gpu, those on this GPU\n" \
+	"      --dry-run          only print which processes are meant\n" timeout                   \
+	"      --no-wait          return as soon as the jobs have accepted the request\n"           \
+	"  -j, --json             the outcome for each process, as a JSON array\n"                  \
+	"  -h, --help             this text\n"                                                      \
+	"\n"                                                                                        \
+	"An ID or NAME means every process of the job. So does the PID of a process that belongs\n" \
+	"to the job without using the GPU: a wrapper script, a launcher, a child. The PID of a\n"   \
+	"process that uses the GPU means this process alone. If no process has the PID here, a\n"   \
+	"PID of another PID namespace is meant. After a second a terminal shows the progress.\n"    \
+	"\n"                                                                                        \
+	"Exit codes: 0 done; 1 failed, " as "; 2 wrong usage; 3 no such job, or it\n"               \
+	"is starting; 4 not permitted; 5 timed out; 6 not supported.\n"                             \
 	"Of several failures, the first decides.\n"
 
 const char help_pause[] =
@@ -51,33 +51,32 @@ const char help_pause[] =
 	"until 'cudaw resume'. To a job this looks like GPU calls that take long.\n"
 	"\n"
 	"Processes of one job may wait for each other on the GPU, so they pause together or not at\n"
-	"all. If this command is interrupted before all are at rest, they run on. The pause of a\n"
-	"single process goes on if this command is interrupted.\n"
+	"all. If you interrupt this command before all are at rest, the processes run on. The pause\n"
+	"of a single process goes on if you interrupt the command.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
 		"      --release WHAT     'all': leave nothing on the GPU; 'memory': leave the CUDA\n"
 		"                         context and the memory left to the driver there. The default\n"
 		"                         is CUDAW_RELEASE of the job. With 'all', a job that is\n"
 		"                         paused already gives back the rest, too\n"
-		"      --driver           processes that do not run under cudaw, by PID: the driver's own\n"
-		"                         checkpoint, at its speed, without the guarantees above. For\n"
-		"                         single processes; 'cudaw resume PID' restores them\n",
+		"      --driver           pause single processes that do not run under cudaw, by PID: by\n"
+		"                         the driver's own checkpoint, which is slower and has none of the\n"
+		"                         guarantees above; 'cudaw resume PID' restores them\n",
 		"and the job runs on");
 
 const char help_resume[] =
 	"Usage: cudaw resume [OPTION]... ID|NAME|PID...\n"
 	"\n"
 	"Give paused jobs their GPU memory back, at the same addresses and with the same contents,\n"
-	"and let them run on. If the GPU is full, this waits until enough memory is free, or until\n"
-	"a job that takes turns has its turn.\n"
-	"Processes of one job run when all have their memory. Interrupting this command does not\n"
-	"cancel the request.\n"
+	"and let them run on. If the GPU is full, this waits until enough memory is free. A job\n"
+	"that takes turns waits for its turn. Processes of one job run when all have their memory.\n"
+	"Interrupting this command does not cancel the request.\n"
 	"\n" OPTIONS_HELP(
 		"  -t, --timeout SECONDS  leave the job paused if the GPU stays full so long (no limit)\n"
 		"      --need SIZE        for a process that the driver's checkpoint has paused: wait until\n"
-		"                         so much of each GPU that it used is free, in bytes or with K, M,\n"
-		"                         G or T. The default is what 'cudaw pause --driver' has noted; of\n"
-		"                         what another tool has paused, a guess\n",
+		"                         SIZE bytes (or with K, M, G or T) are free on each GPU that it\n"
+		"                         used. The default is what 'cudaw pause --driver' has noted, or\n"
+		"                         a guess if another tool has paused the process\n",
 		"and the job stays paused");
 
 const char help_trim[] =

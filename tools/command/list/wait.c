@@ -19,20 +19,20 @@
 const char help_wait[] =
 	"Usage: cudaw wait --for paused|freed|saved [OPTION]... ID|NAME|PID...\n"
 	"\n"
-	"Wait until jobs are in a state, whoever has asked for it. A job that is in it already is\n"
-	"not waited for. Nothing is changed.\n"
-	"  paused  all of its processes that use the GPU are paused\n"
-	"  freed   they are, and nothing of them is left on the GPU\n"
-	"  saved   a snapshot of it is complete, and it has not run since\n"
+	"Wait until jobs are in a state, whoever has asked for it. The command changes nothing, and\n"
+	"does not wait for jobs that are already in the state.\n"
+	"  paused  all processes of the job that use the GPU are paused\n"
+	"  freed   these are paused, and nothing of them is left on the GPU\n"
+	"  saved   a snapshot of the job is complete, and the job has not run since\n"
 	"\n"
-	"      --for STATE        which\n"
-	"  -t, --timeout SECONDS  give up after so long (no limit)\n"
+	"      --for STATE        the state: paused, freed or saved\n"
+	"  -t, --timeout SECONDS  give up after this time (no limit)\n"
 	"  -j, --json             the outcome for each job, as a JSON array\n"
 	"  -h, --help             this text\n"
 	"\n"
-	"Exit codes: 0 all are in the state; 1 meanwhile the pause or the snapshot of one failed;\n"
-	"2 wrong usage; 3 no such job, or it has ended before; 4 not permitted; 5 the time is over.\n"
-	"A job that has ended has nothing on the GPU.\n";
+	"Exit codes: 0 all are in the state; 1 the pause or the snapshot of a job failed; 2 wrong\n"
+	"usage; 3 no such job, or it ended first, so it has nothing on the GPU; 4 not permitted;\n"
+	"5 the time is over.\n";
 
 #define BLIND_MS  1000  /* between two looks if nothing says when to look */
 #define LOOKS_MS  60000 /* in any case: an event may have been lost */
