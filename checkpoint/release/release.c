@@ -214,7 +214,7 @@ const char *release_hint(const char *call, CUresult error)
 	return call == checkpoint_call &&
 			       (error == CUDA_ERROR_NOT_SUPPORTED || error == CUDA_ERROR_UNKNOWN)
 		       ? " (the program may have something that the driver cannot checkpoint, "
-			 "as __managed__ variables)"
+			 "such as __managed__ variables)"
 		       : "";
 }
 

@@ -557,7 +557,7 @@ def test_an_interrupt_says_what_becomes_of_the_jobs():
                                 ("resume", False, "the resume goes on; 'cudaw pause' takes it back"),
                                 ("trim", False, "the trim goes on"),
                                 ("resume", True, "the resume goes on; 'cudaw pause' takes it back"),
-                                ("pause", True, "jobs run on of which not all processes were at rest")]:
+                                ("pause", True, "jobs whose processes were not all at rest run on")]:
         directory, heard = Directory(), []
         for _ in range(1 + several):
             FakeJob(directory, answers=dict.fromkeys(("pause", "resume", "trim", "hold", "regain"), under_way))

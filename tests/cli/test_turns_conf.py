@@ -179,11 +179,11 @@ def test_jobs_of_a_user():
         with as_nobody():
             members = [joins(daemon, f"job{number}") for number in range(2)]
             third = Member(daemon, name="third")
-            equal(third.wait("end"), "end busy the user has as many jobs as one may have here")
+            equal(third.wait("end"), "end busy the user has as many jobs here as jobs-per-user allows")
             check(daemon.ask("list")[0].startswith("daemon "), "a command gets no answer")
             idle = [connect(daemon.path) for _ in range(20)]
             answers = [connection.recv(100) for connection in idle[-5:]]
-            equal(answers, [b"end busy the user has as many connections as one may have\n"] * 5)
+            equal(answers, [b"end busy the user has as many connections as the daemon allows\n"] * 5)
             result = cudaw("turns", env={"CUDAW_TURNS": daemon.path}, user=65534)
             equal((result.code, result.out), (1, ""))
             contains(result.err, "too many connections to this cudawd")
@@ -205,7 +205,7 @@ def test_a_full_daemon():
                 many.append(connect(daemon.path))
                 many[-1].sendall(b"events follow\n")
             answers = [connection.recv(100) for connection in many[248:]]
-            equal(answers, [b"end busy the daemon has as many connections as it can\n"] * 8)
+            equal(answers, [b"end busy all connections of the daemon are in use\n"] * 8)
             result = cudaw("turns", env={"CUDAW_TURNS": daemon.path}, user="nobody")
             equal((result.code, result.out), (1, ""))
             contains(result.err, "too many connections to this cudawd")

@@ -232,8 +232,8 @@ def said_of(pid):
 def a_driver_past_cudaw_is_named():
     driver, real = f"{machine()}/lib/libcuda.so.580.159.04", os.environ["CUDAW_REAL_LIBCUDA"]
     with at_point("base", f"{machine()}/lib/libcuda.so") as pid:
-        text = ("has called CUDA, and no cuInit() of it has succeeded, as when there is no GPU for it; or it uses the driver "
-                f"past cudaw ({driver}), or could not make its socket (with CUDAW_LOG=warn its stderr has the error)")
+        text = ("has called CUDA, but no cuInit() has succeeded: there may be no GPU for it, it may use the driver "
+                f"past cudaw ({driver}), or it could not make its socket (with CUDAW_LOG=warn its stderr has the error)")
         lines, rows, doctor = said_of(pid)
         equal((lines, rows, len(doctor)), ([f"{pid}: {text}"], [driver], 1))
         check(text in doctor[0], doctor[0])
@@ -249,7 +249,7 @@ def a_driver_past_cudaw_is_named():
         check(lines[0].split(": ")[1] in doctor[0], doctor[0])
         done = cudaw("pause", "past")
         equal((done.returncode, done.stderr),
-              (0, f"cudaw: warning: process {lines[0].replace(':', '')}: a pause does not know of that\n"))
+              (0, f"cudaw: warning: process {lines[0].replace(':', '')}: a pause does not stop that\n"))
     with at_point("now", driver) as pid:
         equal(said_of(pid), ([], [None], []))
     with at_point("now", "libcuda.so.1", CUDAW_REAL_LIBCUDA=driver_in_two_files()) as pid:

@@ -223,7 +223,7 @@ def test_a_job_whose_cuda_calls_fail():
         until(lambda: rows().get("without", {}).get("past_cudaw"), 20, "it has called CUDA")
         row, child = rows()["without"], descendants(pid)[0]
         equal((row["pid"], row["state"], row["error"]), (child, "starting", None))
-        why = "has called CUDA, and no cuInit() of it has succeeded"
+        why = "has called CUDA, but no cuInit() has succeeded"
         contains(cudaw("ps").out, f"{child}: {why}")
         result = cudaw("pause", "without")
         equal((result.code, result.out), (3, ""))

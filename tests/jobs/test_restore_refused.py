@@ -227,7 +227,7 @@ def links_of_the_jobs_user_are_refused():
     os.lchown(job.log, 12345, -1)
     os.symlink(where, where + ".link")
     os.lchown(where + ".link", 12345, -1)
-    expected = "expected no symbolic link that other users than root can make, found"
+    expected = "expected no symbolic link that users other than root can make, found"
     for cwd, said in [
             (os.getcwd(), f"the job has {job.log} open: {expected} {job.log}\n"),
             (where + ".link", f"the job's working directory {where}.link: {expected} {where}.link\n")]:

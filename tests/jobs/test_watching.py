@@ -144,7 +144,7 @@ def a_process_that_is_stopped():
 def a_process_that_is_stopped_before():
     """It is waited for, and that is said; or it has told before that it has left."""
     first, second = counter("first"), counter("second", mode="path", CUDAW_JOB="abc124")
-    said = "cudaw: wait {}: its process {} is stopped, and is waited for until it goes on\n"
+    said = "cudaw: wait {}: its process {} is stopped; the command waits until it goes on\n"
     for job, word, state in (first, first.pid, "saved"), (first, "first", "freed"), (second, "abc124", "freed"):
         hold_still(job)
         found = cudaw("wait", "--for", state, "--timeout", "0.1", word)

@@ -104,7 +104,7 @@ static const struct verb pause_verb = {
 	.together = "hold",
 	.spared = "it runs on, as not all of its job could be paused",
 	.goes_on = "the pause goes on; 'cudaw resume' takes it back",
-	.given_up = "jobs run on of which not all processes were at rest",
+	.given_up = "jobs whose processes were not all at rest run on",
 };
 
 static const struct verb resume_verb = {
@@ -113,7 +113,7 @@ static const struct verb resume_verb = {
 	.together = "regain",
 	.spared = "it stays paused, as not all of its job could be resumed",
 	.goes_on = "the resume goes on; 'cudaw pause' takes it back",
-	.given_up = "jobs stay paused of which not all processes had their memory",
+	.given_up = "jobs whose processes did not all have their memory stay paused",
 };
 
 static const struct verb trim_verb = {

@@ -133,7 +133,7 @@ static void give(struct connection *connection, const char *word, double now)
 		connection_answer(connection, END_DENIED, "the job belongs to another user");
 	else
 		connection_answer(connection, END_INVALID,
-				  "no member of the daemon has this id, name or PID");
+				  "no job that takes turns has this ID, name or PID");
 }
 
 static void set(struct connection *connection, const char *text)

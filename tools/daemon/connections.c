@@ -190,14 +190,13 @@ static void take_in(int fd, double now)
 		return;
 	}
 	if (!ours && count_free() < CONNECTIONS_KEPT) {
-		connection_answer(connection, END_BUSY,
-				  "the daemon has as many connections as it can");
+		connection_answer(connection, END_BUSY, "all connections of the daemon are in use");
 		return;
 	}
 	if (count_others(connection, false) >=
 	    (int)rules_value(CONF_JOBS_PER_USER) + CONNECTION_COMMANDS) {
 		connection_answer(connection, END_BUSY,
-				  "the user has as many connections as one may have");
+				  "the user has as many connections as the daemon allows");
 		return;
 	}
 	/* A child of the process may keep the connection open beyond its end. */

@@ -191,7 +191,7 @@ static bool begin(struct connection *connection, const struct line *line)
 	}
 	if (!connection_may_be_job(connection)) {
 		connection_answer(connection, END_BUSY,
-				  "the user has as many jobs as one may have here");
+				  "the user has as many jobs here as jobs-per-user allows");
 		return true;
 	}
 	/* There are as many as connections. */
@@ -282,7 +282,7 @@ static void join(struct member *m, double now)
 	m->id = parties_join(members_parties, m->connection->uid, m->job, m->class, m->weight, now);
 	if (!m->id) {
 		connection_answer(m->connection, END_BUSY,
-				  "the daemon has as many members as it can");
+				  "the daemon has no place for another job");
 		return;
 	}
 	m->connection->kind = CONNECTION_MEMBER;

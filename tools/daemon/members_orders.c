@@ -322,7 +322,7 @@ static void rescue(struct member *m, double now)
 	if (m->rescued)
 		return;
 	member_note("rescued", m,
-		    "it was stopped with its memory: it goes on until it has given that");
+		    "it was stopped with its memory: it runs until it has given that");
 	m->rescued = true;
 	m->heard_ms = now > m->heard_ms ? now : m->heard_ms;
 }

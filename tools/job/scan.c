@@ -275,9 +275,9 @@ const char *scan_past_text(const char *past, bool starting, char buf[SCAN_PAST_T
 	if (starting)
 		snprintf(
 			buf, SCAN_PAST_TEXT,
-			"has called CUDA, and no cuInit() of it has succeeded, as when there is no GPU for it; or it "
-			"uses the driver past cudaw (%s), or could not make its socket (with CUDAW_LOG=warn its stderr "
-			"has the error)",
+			"has called CUDA, but no cuInit() has succeeded: there may be no GPU for it, it may use the "
+			"driver past cudaw (%s), or it could not make its socket (with CUDAW_LOG=warn its stderr has "
+			"the error)",
 			past);
 	else
 		snprintf(buf, SCAN_PAST_TEXT, "uses the driver past cudaw (%s)", past);

@@ -258,7 +258,7 @@ static void warn_of_past(const struct targets *targets)
 
 	for (size_t i = 0; i < list->n; i++)
 		if (list->jobs[i].selected && *list->jobs[i].past)
-			complain("warning: process %d %s: a pause does not know of that",
+			complain("warning: process %d %s: a pause does not stop that",
 				 list->jobs[i].pid, job_past_text(&list->jobs[i], text));
 	for (size_t i = 0; i < list->nstarting; i++) {
 		const struct job *job = &list->starting[i];

@@ -344,7 +344,7 @@ static void say_stopped(const struct waiting *w)
 	for (size_t i = 0; i < w->n; i++)
 		if (w->targets[i].stopped)
 			complain(
-				"wait %s: its process %d is stopped, and is waited for until it goes on",
+				"wait %s: its process %d is stopped; the command waits until it goes on",
 				label(&w->targets[i], buf), w->targets[i].stopped);
 }
 

@@ -157,7 +157,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 	memory_files_name(&t->memory_files, false, &ignored);
 	t->maps = !ret && maps_since(t);
 	if (t->maps) {
-		ret = snapshot_fail(error, -EAGAIN, "it maps a file in memory since");
+		ret = snapshot_fail(error, -EAGAIN, "it has mapped a file in memory meanwhile");
 		snapshot_dir_empty(images);
 	}
 	if (!ret && t->stopped && !tree_await_stop(tree))

@@ -142,7 +142,7 @@ static void print_unfit(const struct turns_member *m)
 {
 	char needs[FORMAT_SIZE], there[FORMAT_SIZE];
 
-	printf("process %d gets no turn: its job needs %s on %s, where at most %s are there\n",
+	printf("process %d gets no turn: its job needs %s on %s, and at most %s are there for it\n",
 	       m->pid, format_bytes(needs, m->unfit.needs), m->unfit.uuid,
 	       format_bytes(there, m->unfit.there));
 }

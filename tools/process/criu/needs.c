@@ -83,7 +83,7 @@ static int look_at(const struct snapshot *s, const char *path, struct stat *st, 
 		ret = stat(path, st) ? -errno : 0;
 	if (*link)
 		snprintf(why, WHY_SIZE,
-			 "expected no symbolic link that other users than root can make, found %s",
+			 "expected no symbolic link that users other than root can make, found %s",
 			 link);
 	else
 		snprintf(why, WHY_SIZE, "%s", strerror(-ret));

@@ -274,7 +274,7 @@ static void look_at_sessions(const struct tree *tree, struct reasons *reasons)
 		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))))
 			continue;
 		give(reasons,
-		     "%s is in the %s of %s, but not below it: a restore would fail while it lives",
+		     "%s is in the %s of %s, but is no descendant of it: a restore would fail while it lives",
 		     label(pid, name), in_session ? "session" : "process group",
 		     label(in_session ? session : group, leader));
 	}
