@@ -6,7 +6,7 @@
 
 static double look(struct patience *patience, double most_ms)
 {
-	double now = clock_whole_ms(), passed = now - patience->looked_ms;
+	double now = clock_ms(), passed = now - patience->looked_ms;
 
 	if (patience->looked_ms)
 		patience->waited_ms += passed < most_ms ? passed : most_ms;

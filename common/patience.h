@@ -8,7 +8,7 @@
  * machine was, has not waited meanwhile, and the peers may have been stopped with it.
  *
  * A struct patience belongs to one thread. All functions are async-signal-safe, and leave the floating-point
- * flags alone: they count whole milliseconds.
+ * flags alone, as the clock does.
  */
 #include <poll.h>
 
@@ -17,7 +17,7 @@
 /* Of zeroes: no look yet. */
 struct patience {
 	double waited_ms; /* what counts */
-	double looked_ms; /* clock_whole_ms() of the last look; 0: the next one begins */
+	double looked_ms; /* clock_ms() of the last look; 0: the next one begins */
 };
 
 /* The milliseconds that count since the first look. */

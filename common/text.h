@@ -6,7 +6,8 @@
  * (28.3 GB/s). Each function writes to @buf, of FORMAT_SIZE bytes, and returns it.
  *
  * The text does not depend on the locale, as that of printf(3) for floating-point numbers and of
- * strerror(3) does: it may be made in the process of any program.
+ * strerror(3) does: it may be made in the process of any program. But the functions
+ * for bytes, durations and rates change the floating-point flags: in the program's threads PRI_GIB serves.
  */
 #include <inttypes.h>
 #include <stddef.h>

@@ -82,8 +82,7 @@ $(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(
 $(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 
 # They set the clock.
-$(addprefix $(O)/tests/unit/common/,test_pact test_patience): private CFLAGS += -Wl,--wrap=clock_whole_ms
-$(O)/tests/unit/common/test_pact: private CFLAGS += -Wl,--wrap=clock_ms
+$(addprefix $(O)/tests/unit/common/,test_pact test_patience): private CFLAGS += -Wl,--wrap=clock_ms
 
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)
@@ -114,15 +113,15 @@ $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 # The daemon's books and policy.
 $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests/unit/daemon/turns_world.o
 # It sets the clock.
-$(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_whole_ms
+$(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_ms
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
 
 # Parts of the command.
 # It sets the clock.
-$(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_whole_ms
+$(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_ms
 # The test plays the jobs, and sets the clock.
-$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms clock_whole_ms)
+$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
 

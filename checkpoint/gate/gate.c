@@ -135,7 +135,7 @@ static bool take_slot(void)
 /* Of a call of a process that ends: when it stops to wait. 0: not yet known. */
 struct exit_wait {
 	struct patience patience;
-	int64_t limit_ms;
+	double limit_ms;
 };
 
 /*
@@ -146,17 +146,18 @@ static bool await_change(int seen, struct exit_wait *w)
 {
 	int ms = __atomic_load_n(&exit_ms, __ATOMIC_SEQ_CST);
 	struct timespec slice = {0};
-	int64_t left;
+	double left;
 
 	if (ms) {
 		if (!w->limit_ms)
 			w->limit_ms = in_exit ? ms : 2 * GATE_EXIT_MS;
-		left = w->limit_ms - (int64_t)patience_ms(&w->patience);
+		left = w->limit_ms - patience_ms(&w->patience);
 		if (left <= 0 && in_exit && ms > 1)
 			__atomic_store_n(&exit_ms, ms / 2, __ATOMIC_RELAXED);
 		if (left <= 0)
 			return false;
-		slice.tv_nsec = (left < PATIENCE_SLICE_MS ? left : PATIENCE_SLICE_MS) * 1000000;
+		slice.tv_nsec =
+			clock_poll(left < PATIENCE_SLICE_MS ? left : PATIENCE_SLICE_MS) * 1000000L;
 	}
 	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, ms ? &slice : NULL, NULL, 0);
 	return true;

@@ -17,16 +17,10 @@ static int fd;
 static struct pact *members[MEMBERS];
 
 double __wrap_clock_ms(void);
-double __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
-}
-
-double __wrap_clock_whole_ms(void)
-{
-	return (int64_t)now_ms;
 }
 
 static void begin(void)

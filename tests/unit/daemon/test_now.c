@@ -8,9 +8,9 @@
 
 static int64_t machine_ms = 1000;
 
-double __wrap_clock_whole_ms(void);
+double __wrap_clock_ms(void);
 
-double __wrap_clock_whole_ms(void)
+double __wrap_clock_ms(void)
 {
 	return machine_ms;
 }

@@ -28,16 +28,10 @@ static void (*says)(size_t rank, double ms, char *line, size_t size);
 
 void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *request);
 double __wrap_clock_ms(void);
-double __wrap_clock_whole_ms(void);
 
 double __wrap_clock_ms(void)
 {
 	return now_ms;
-}
-
-double __wrap_clock_whole_ms(void)
-{
-	return (int64_t)now_ms;
 }
 
 static void take(struct job *job, const struct job_request *request, const char *text)

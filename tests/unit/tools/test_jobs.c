@@ -21,9 +21,9 @@ static pthread_t peer;
 static int64_t frozen_ms; /* from each look at the clock to the next one */
 static int looks, answers_after;
 
-double __wrap_clock_whole_ms(void);
+double __wrap_clock_ms(void);
 
-double __wrap_clock_whole_ms(void)
+double __wrap_clock_ms(void)
 {
 	return 1000 + frozen_ms * __atomic_add_fetch(&looks, 1, __ATOMIC_RELAXED);
 }
