@@ -4,24 +4,24 @@
 
 #include <math.h>
 
-static double look(struct patience *patience, double most_ms)
+double patience_slice_ms(struct patience *patience, double slice_ms)
 {
 	double now = clock_ms(), passed = now - patience->looked_ms;
 
 	if (patience->looked_ms)
-		patience->waited_ms += passed < most_ms ? passed : most_ms;
+		patience->waited_ms += passed < slice_ms ? passed : slice_ms;
 	patience->looked_ms = now;
 	return patience->waited_ms;
 }
 
 double patience_ms(struct patience *patience)
 {
-	return look(patience, PATIENCE_SLICE_MS);
+	return patience_slice_ms(patience, PATIENCE_SLICE_MS);
 }
 
 void patience_count(struct patience *patience)
 {
-	look(patience, INFINITY);
+	patience_slice_ms(patience, INFINITY);
 }
 
 int patience_poll(struct patience *patience, struct pollfd *fds, nfds_t n, double ms)

@@ -23,6 +23,9 @@ struct patience {
 /* The milliseconds that count since the first look. */
 double patience_ms(struct patience *patience);
 
+/* The same for a caller who looks every @slice_ms only: the time between two looks counts up to that. */
+double patience_slice_ms(struct patience *patience, double slice_ms);
+
 /* What has passed since the last look counts in full: nothing had a limit meanwhile. */
 void patience_count(struct patience *patience);
 

@@ -51,6 +51,8 @@ START_TEST(a_frozen_slice_counts_as_one)
 	ck_assert_int_eq(patience_ms(&patience), 50 + PATIENCE_SLICE_MS);
 	step_ms = 50;
 	ck_assert_int_eq(patience_ms(&patience), 100 + PATIENCE_SLICE_MS);
+	step_ms = FROZEN_MS;
+	ck_assert_int_eq(patience_slice_ms(&patience, 1000), 1100 + PATIENCE_SLICE_MS);
 }
 END_TEST
 

@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "common/clock.h"
+#include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "tools/command/snapshot/opened.h"
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 #define ANSWER_MS 10000 /* for a restored process to take its first request */
-#define RETRY_US  20000
+#define RETRY_MS  20
 
 /* Whether the user @uid may make directories in @dir: it is the user's, or as /tmp. */
 static bool is_for(int dir, uid_t uid)
@@ -153,16 +154,13 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 
 static bool answers(struct job *job)
 {
-	/* As with a struct patience, a look that takes longer than it may was stopped. */
-	for (double waited = 0, passed; waited < ANSWER_MS; waited += passed) {
-		double start = clock_ms();
+	struct patience patience = {0};
 
+	while (patience_slice_ms(&patience, JOBS_STATUS_MS + RETRY_MS) < ANSWER_MS) {
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;
-		usleep(RETRY_US);
-		passed = clock_ms() - start;
-		passed = passed < JOBS_STATUS_MS ? passed : JOBS_STATUS_MS;
+		usleep(RETRY_MS * 1000);
 	}
 	complain("restore %d: the processes were started, but the job does not answer", job->pid);
 	return false;
