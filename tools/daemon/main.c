@@ -96,17 +96,14 @@ static void take_line(struct connection *connection, char *text)
 	connection_answer(connection, END_INVALID, "not expected here: %.200s", text);
 }
 
-#define STOPPED_MS \
-	1000 /* beyond its time limit, by which a wait ends late: the daemon was stopped */
-
 static void wait_for_connections(double patience_ms)
 {
 	static struct pollfd fds[CONNECTIONS_POLL + 2];
 	double slice_ms = patience_ms < PATIENCE_SLICE_MS ? patience_ms : PATIENCE_SLICE_MS;
 	struct timespec slice = {.tv_nsec = (long)(slice_ms * 1e6)};
 	int count = connections_poll(fds), ready;
-	double start = clock_ms();
 	sigset_t none;
+	double now;
 
 	fds[count] = (struct pollfd){.fd = sampler_fd(), .events = POLLIN};
 	fds[count + 1] = (struct pollfd){.fd = hooks_fd(), .events = POLLIN};
@@ -114,10 +111,11 @@ static void wait_for_connections(double patience_ms)
 	ready = ppoll(fds, count + 2, patience_ms < 0 ? NULL : &slice, &none);
 	if (patience_ms < 0)
 		now_waited();
-	else if (clock_ms() - start > slice_ms + STOPPED_MS)
-		gpus_sample_anew(now_ms()); /* what NVML showed is of before */
+	now = now_ms();
+	if (now_has_stood())
+		gpus_sample_anew(now);
 	if (ready >= 0)
-		connections_handle(fds, count, now_ms());
+		connections_handle(fds, count, now);
 }
 
 static void read_rules_again(void)

@@ -37,6 +37,18 @@ START_TEST(it_stands_while_the_daemon_is_stopped)
 }
 END_TEST
 
+/* What NVML has shown before is old. */
+START_TEST(it_says_once_that_it_has_stood)
+{
+	after(900);
+	ck_assert(!now_has_stood());
+	after(1100);
+	after(10);
+	ck_assert(now_has_stood());
+	ck_assert(!now_has_stood());
+}
+END_TEST
+
 START_TEST(a_wait_without_a_limit_counts)
 {
 	double before = now_ms();
@@ -44,6 +56,7 @@ START_TEST(a_wait_without_a_limit_counts)
 	machine_ms += 3600000;
 	now_waited();
 	ck_assert_double_eq(now_ms() - before, 3600000);
+	ck_assert(!now_has_stood());
 }
 END_TEST
 
@@ -54,6 +67,7 @@ int main(void)
 
 	tcase_add_test(tc, it_begins_behind_all_moments_that_have_not_come);
 	tcase_add_test(tc, it_stands_while_the_daemon_is_stopped);
+	tcase_add_test(tc, it_says_once_that_it_has_stood);
 	tcase_add_test(tc, a_wait_without_a_limit_counts);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
