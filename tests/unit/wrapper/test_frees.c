@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is freed behind work, while its context ends or only might (cuCtxDetach() of one that was attached). */
+#include "tests/unit/vmem/allocating.h"
+#include "vmem/context_gone.h"
+#include "wrapper/hooks/ordered/frees.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
+#include "wrapper/real.h"
+
+#define SIZE (4 * MB)
+
+static int event;
+static bool passed;
+
+static CUresult get_current(CUcontext *ctx)
+{
+	*ctx = CTX1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *dev)
+{
+	*dev = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *created, unsigned int flags)
+{
+	(void)flags;
+	*created = (CUevent)&event;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent recorded, CUstream stream)
+{
+	(void)recorded;
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent asked)
+{
+	(void)asked;
+	return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult event_destroy(CUevent destroyed)
+{
+	(void)destroyed;
+	return CUDA_SUCCESS;
+}
+
+static void begin(void)
+{
+	setup();
+	driver_table_set(&fake_driver);
+	real.cuCtxGetCurrent = get_current;
+	real.cuCtxGetDevice = get_device;
+	real.cuEventCreate = event_create;
+	real.cuEventRecord = event_record;
+	real.cuEventQuery = event_query;
+	real.cuEventDestroy_v2 = event_destroy;
+}
+
+/* Freed in the legacy stream, behind work that has not ended. */
+static CUdeviceptr freed(void)
+{
+	CUdeviceptr ptr = alloc(SIZE);
+
+	OK(frees_ordered(ptr, CU_STREAM_LEGACY));
+	check_none(ptr);
+	return ptr;
+}
+
+static bool is_kept(CUdeviceptr ptr)
+{
+	frees_collect(FREES_PASSED);
+	return vmem_room(ptr) > 0;
+}
+
+START_TEST(memory_is_free_once_the_work_has_ended)
+{
+	CUdeviceptr ptr = freed();
+
+	ck_assert(is_kept(ptr));
+	passed = true;
+	ck_assert(!is_kept(ptr));
+}
+END_TEST
+
+/* Nobody asks the driver about its events then, and a free is put off for it as before. */
+START_TEST(a_context_that_only_might_end_keeps_its_frees)
+{
+	CUdeviceptr before = freed(), meanwhile;
+
+	streams_context_ending(CTX1);
+	meanwhile = freed();
+	passed = true;
+	ck_assert(is_kept(before) && is_kept(meanwhile));
+	streams_context_lives(CTX1);
+	ck_assert(!is_kept(before) && !is_kept(meanwhile));
+}
+END_TEST
+
+START_TEST(the_first_free_may_come_while_the_context_might_end)
+{
+	CUdeviceptr ptr;
+
+	streams_context_ending(CTX1);
+	ptr = freed();
+	streams_context_lives(CTX1);
+	passed = true;
+	ck_assert(!is_kept(ptr));
+}
+END_TEST
+
+START_TEST(memory_goes_with_its_context)
+{
+	CUdeviceptr ptr = freed();
+
+	streams_context_ending(CTX1);
+	context_gone(CTX1);
+	ck_assert(!is_kept(ptr));
+	check_stats(0, 0, 0, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("frees");
+	TCase *tc = tcase_create("frees");
+
+	tcase_add_checked_fixture(tc, begin, NULL);
+	tcase_add_test(tc, memory_is_free_once_the_work_has_ended);
+	tcase_add_test(tc, a_context_that_only_might_end_keeps_its_frees);
+	tcase_add_test(tc, the_first_free_may_come_while_the_context_might_end);
+	tcase_add_test(tc, memory_goes_with_its_context);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
