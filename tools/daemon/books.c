@@ -690,6 +690,13 @@ void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, d
 		books_end_handover(t, m);
 }
 
+bool turns_promised(struct turns *t, uint32_t id, int gpu)
+{
+	const struct account *m = books_find(t, id);
+
+	return m && m->need[gpu].promised;
+}
+
 void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now)
 {
 	struct account *m = books_find(t, id);

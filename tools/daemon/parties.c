@@ -264,7 +264,6 @@ void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint
 		return;
 	m->mapped[gpu] = mapped;
 	m->total[gpu] = total;
-	m->gpus = total ? m->gpus | 1U << gpu : m->gpus & ~(1U << gpu);
 	/* What is out may have to come back, until the order is done. */
 	if (!m->party->owed || !m->party->together)
 		tell_need(p, m->party, gpu, now);

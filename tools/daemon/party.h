@@ -18,7 +18,7 @@ struct process {
 	uint32_t id; /* 0: the place is free */
 	struct party *party;
 	uint64_t mapped[TURNS_GPUS], total[TURNS_GPUS], shown[TURNS_GPUS], context[TURNS_GPUS];
-	uint32_t gpus; /* a bit for each on which it has memory, or may take it now */
+	uint32_t tried; /* bits: GPUs on which it was let allocate; while turns_promised() */
 	bool paused, idle, watched;
 	bool waits_alone; /* for its memory; also paused then */
 	bool stops;       /* it is to stop, or has stopped */

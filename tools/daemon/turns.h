@@ -162,6 +162,8 @@ bool turns_gives_all(struct turns *t, uint32_t id);
 void turns_aside(struct turns *t, uint32_t id, double now);
 /* The allocation @serial waits for @bytes. */
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now);
+/* Whether allocations on @gpu may have got memory that the member has not told of; for two seconds after TURNS_TRY. */
+bool turns_promised(struct turns *t, uint32_t id, int gpu);
 /* The allocations with serials from @first to @last do not wait any more. */
 void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, double now);
 /*

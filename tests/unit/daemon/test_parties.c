@@ -525,6 +525,38 @@ START_TEST(each_gives_what_its_gpu_lacks)
 }
 END_TEST
 
+/*
+ * On the other GPU the first one was let allocate. It may have memory there for a while; later it has nothing: the
+ * driver had no memory after all, say.
+ */
+static void give_after_growth(double later_ms, uint64_t bytes)
+{
+	uint32_t first, second, other;
+
+	begin(6, 0);
+	first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, first, 0, 40 * MIB, 40 * MIB, w.now);
+	second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, second, 0, 20 * MIB, 20 * MIB, w.now);
+	parties_grow(w.parties, first, 1, 1, 10 * MIB, w.now);
+	wait_for_order(PARTY_TRY, first);
+	w.now += later_ms;
+	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, other, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, first);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, first), bytes);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, second) >> 20, 10);
+	end();
+}
+
+START_TEST(one_whose_growth_failed_gives_its_part)
+{
+	give_after_growth(0, TURNS_ALL);
+	give_after_growth(3000, 20 * MIB);
+}
+END_TEST
+
 /* The room that was too little for both is enough for the other one. */
 START_TEST(one_of_two_ends_while_they_get_room)
 {
@@ -925,6 +957,7 @@ int main(void)
 	tcase_add_test(cases, what_others_want_outlives_one_that_is_paused);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
+	tcase_add_test(cases, one_whose_growth_failed_gives_its_part);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
