@@ -32,9 +32,10 @@ endef
 
 # SANITIZE=address,undefined or thread: see the target "check-sanitizers".
 # ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
-SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -DVMEM_BASE=0x550100000000UL)
+SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -Wno-format-truncation -DVMEM_BASE=0x550100000000UL)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-CFLAGS   ?= -O2 -g
+# With ASan, code is compiled in half the time if it is optimized less; what else gcc warns of then is no news.
+CFLAGS   ?= $(if $(SANITIZE),$(if $(filter thread,$(SANITIZE)),-O2,-O1) -g1,-O2 -g)
 # Under __CUDA_API_VERSION_INTERNAL cuda.h declares every ABI version under its exported name.
 DEFINES  := -D_GNU_SOURCE -include common/older_glibc.h -D__CUDA_API_VERSION_INTERNAL -I. -I$(CUDA_HOME)/include
 COMPILE   = $(CC) -std=gnu11 $(DEFINES) $(CPPFLAGS) $(CFLAGS) $(SANFLAGS) $(WARN) -fvisibility=hidden -fPIC \
