@@ -221,7 +221,8 @@ NOT_SANITIZED += $(filter-out %_write.py,$(wildcard tests/cli/test_*.py)) \
 	kinds managed memory ordered pointers restore_refused snapshot snapshot_faults translated))
 endif
 # The longest tests come first and the unit tests last, so that no long one runs alone at the end.
-PY_TESTS := $(wildcard tests/guests/test_*.py tests/jobs/test_translated.py tests/cli/test_snapshot_write.py)
+PY_TESTS := $(wildcard $(addprefix tests/jobs/test_,turns_job.py sharing.py) tests/guests/test_*.py \
+	    $(addprefix tests/jobs/test_,faults.py snapshot_pauses.py parts.py shared.py translated.py) tests/cli/test_snapshot_write.py)
 PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
 LONG_UNIT_TESTS := $(filter %/test_fault_pairs %/kparams/test_libs,$(UNIT_TESTS))
 QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
@@ -234,10 +235,12 @@ CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo
 	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.
 SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
-# Those that ONLY names, and what they need. Tests that want a program of the CUDA runtime skip where nvcc is missing.
-CHOSEN := $(if $(ONLY),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') -- $(TESTS)),$(TESTS))
+# Those that ONLY names, and what they need; .ci/run has few of them with sanitizers. Tests that want a program of the
+# CUDA runtime skip where nvcc is missing.
+CHOSEN := $(if $(ONLY)$(WITHOUT),$(shell $(PYTHON) tests/runner.py --select $(ONLY:%=--only '%') $(WITHOUT:%=--without %) \
+	  -- $(TESTS)),$(TESTS))
 CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
-	$(if $(ONLY),$(addprefix $(O)/,$(shell $(PYTHON) tests/needs $(filter %.py,$(CHOSEN)))), \
+	$(if $(ONLY)$(SANITIZE),$(addprefix $(O)/,$(shell $(PYTHON) tests/needs $(filter %.py,$(CHOSEN)))), \
 	$(SETTINGS_PAGE) $(CLOCKED_DAEMON) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
 	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
 	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
@@ -268,7 +271,7 @@ check-ci:
 	$(Q)$(MAKE) --no-print-directory check WITHOUT=$(SLOW)
 check-ci-address:
 	$(Q)$(MAKE) --no-print-directory check $(ASAN) WITHOUT=$(SLOW) \
-		PY_TESTS='$(call jobs_of,control requests forked states sharing parts snapshot_faults)'
+		PY_TESTS='$(call jobs_of,sharing sharing_pauses parts snapshot_faults states control requests forked)'
 check-ci-thread:
 	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU test of memory that processes share, on the simulated driver; and what happens when one of
-them fails, ends or is stopped in the middle of a pause or a resume.
+"""Memory that processes share: what happens when one of them fails, ends or is stopped in the middle of a pause
+or a resume. test_sharing_pauses.py has what runs on a GPU, too.
 """
 import os
 import signal
@@ -9,8 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from simlib import (HELD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
-                    shared)
+from simlib import HELD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
 
@@ -539,8 +538,7 @@ def memory_is_imported_by_any_number_of_processes_in_turn():
 # The calls that rank 1 has made before: an export for its ticket and one for rank 0, an import.
 NEXT_EXPORT, NEXT_IMPORT = 2 * OBJECTS + 1, OBJECTS + 1
 
-main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=MIB, OBJECTS=OBJECTS, PAUSES=3),
-     a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
+main(a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
      a_late_fault("the unmap of an import", "cuMemUnmap:1:999"),
      a_late_fault("the unmap of its own", f"cuMemUnmap:{OBJECTS + 1}:999"),
      a_late_fault("the driver's checkpoint", "cuCheckpointProcessCheckpoint:1:999"),
