@@ -1,203 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The streams of stream-ordered allocations, over a driver whose events pass when a test says so. */
-#include "calls.h"
+/* The streams of stream-ordered allocations. */
+#include "tests/unit/wrapper/pooling.h"
+
 #include "checkpoint/ledger/driver_memory.h"
 #include "common/system/threads.h"
-#include "tests/check_suite.h"
 #include "vmem/context_gone.h"
-#include "wrapper/hooks/ordered/pool_events.h"
 #include "wrapper/hooks/ordered/pool_passed.h"
-#include "wrapper/hooks/ordered/pool_streams.h"
-#include "wrapper/hooks/ordered/pools.h"
 
-#include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define HANDLE(n) ((void *)(uintptr_t)(0x1000 + 16 * (n)))
-#define CONTEXT   HANDLE(1)
-#define STREAM(n) ((CUstream)HANDLE(100 + (n)))
-#define SIZE      ((size_t)2 << 20)
-
-/* An event, and the stream in which it was recorded last. */
-struct event {
-	CUstream stream;
-	bool passed;
-};
-
-static unsigned int flags; /* of each stream */
-static bool idle;          /* are all streams */
-static CUstream captured;
-static CUevent waited; /* by the last cuStreamWaitEvent() */
-static CUstream waits; /* in it */
-static unsigned int records;
-static bool full;               /* is the GPU: it has no memory for events */
-static sem_t *asked, *answer;   /* if set, of the first cuEventQuery() */
-static void (*meanwhile)(void); /* in the next call that records an event or waits for one */
-
-static CUcontext current = CONTEXT;
-
-static CUresult get_current(CUcontext *ctx)
-{
-	*ctx = current;
-	return CUDA_SUCCESS;
-}
-
-static CUresult get_device(CUdevice *dev)
-{
-	*dev = 0;
-	return CUDA_SUCCESS;
-}
-
-static CUresult stream_ctx(CUstream stream, CUcontext *ctx)
-{
-	(void)stream;
-	return get_current(ctx);
-}
-
-static CUresult stream_flags(CUstream stream, unsigned int *found)
-{
-	(void)stream;
-	*found = flags;
-	return CUDA_SUCCESS;
-}
-
-/* Work never ends by itself. */
-static CUresult stream_query(CUstream stream)
-{
-	(void)stream;
-	return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-	*status = stream == captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-				     : CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
-}
-
-/* An event that ends with its context is not destroyed. */
-static CUresult event_create(CUevent *event, unsigned int how)
-{
-	static struct event events[256];
-	static size_t n;
-
-	ck_assert_uint_eq(how, CU_EVENT_DISABLE_TIMING);
-	if (full)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ck_assert_uint_lt(n, sizeof(events) / sizeof(events[0]));
-	*event = (CUevent)&events[n++];
-	return CUDA_SUCCESS;
-}
-
-static CUresult event_destroy(CUevent event)
-{
-	*(struct event *)event = (struct event){0};
-	return CUDA_SUCCESS;
-}
-
-static void interrupt(void)
-{
-	void (*now)(void) = meanwhile;
-
-	meanwhile = NULL;
-	if (now)
-		now();
-}
-
-static CUresult event_record(CUevent event, CUstream stream)
-{
-	interrupt();
-	ck_assert_ptr_ne(stream, captured);
-	*(struct event *)event = (struct event){.stream = stream};
-	records++;
-	return CUDA_SUCCESS;
-}
-
-static CUresult event_query(CUevent event)
-{
-	sem_t *first = asked;
-
-	asked = NULL;
-	if (first) {
-		sem_post(first);
-		sem_wait(answer);
-	}
-	return ((struct event *)event)->passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-static CUresult wait_event(CUstream stream, CUevent event, unsigned int how)
-{
-	ck_assert_uint_eq(how, CU_EVENT_WAIT_DEFAULT);
-	interrupt();
-	waits = stream;
-	waited = event;
-	return CUDA_SUCCESS;
-}
-
-static struct pool pool;
-
-static void setup(void)
-{
-	real.cuCtxGetCurrent = get_current;
-	real.cuCtxGetDevice = get_device;
-	real.cuStreamGetCtx = stream_ctx;
-	real.cuStreamGetFlags = stream_flags;
-	real.cuStreamQuery = stream_query;
-	real.cuStreamIsCapturing = is_capturing;
-	real.cuEventCreate = event_create;
-	real.cuEventDestroy_v2 = event_destroy;
-	real.cuEventRecord = event_record;
-	real.cuEventQuery = event_query;
-	real.cuStreamWaitEvent = wait_event;
-	flags = CU_STREAM_NON_BLOCKING;
-	pool = (struct pool){.handle = HANDLE(2), .dependencies = true};
-}
-
-static struct stream *stream_of(CUstream stream)
-{
-	struct stream *s;
-
-	pthread_mutex_lock(&pools_lock);
-	s = stream_get(stream, CONTEXT);
-	pthread_mutex_unlock(&pools_lock);
-	return s;
-}
-
-static struct pool_block blocks[256];
-static size_t nblocks;
-
-/* A block of the pool that is freed in @s. */
-static struct pool_block *freed(struct stream *s)
-{
-	struct pool_block *b = &blocks[nblocks++];
-
-	ck_assert_uint_le(nblocks, sizeof(blocks) / sizeof(blocks[0]));
-	*b = (struct pool_block){.room = SIZE, .ctx = CONTEXT, .pool = &pool};
-	ck_assert_int_eq(stream_mark_free(s), CUDA_SUCCESS);
-	stream_put(s, stream_list(s, &pool), b);
-	return b;
-}
-
-static void passes(CUevent event)
-{
-	ck_assert_ptr_nonnull(event);
-	((struct event *)event)->passed = true;
-}
-
-/* What the pool has, as far as an event in a stream shows it. */
-static struct pool_block *look(void)
-{
-	struct pool_block *b;
-
-	pthread_mutex_lock(&pools_lock);
-	streams_ask(&pool, STREAM_LOOK_AND_RECORD);
-	streams_settle(&pool);
-	b = pool_list_find(&pool.passed, SIZE);
-	pthread_mutex_unlock(&pools_lock);
-	return b;
-}
 
 START_TEST(an_event_shows_that_frees_have_passed)
 {
@@ -355,6 +167,14 @@ static void *collect(void *arg)
 	return NULL;
 }
 
+static sem_t is_asked, may_answer;
+
+static void wait_to_answer(void)
+{
+	sem_post(&is_asked);
+	sem_wait(&may_answer);
+}
+
 /* Another thread is still asking about it: memory is given back before the caller looks again. */
 START_TEST(a_thread_waits_for_one_that_asks)
 {
@@ -364,7 +184,6 @@ START_TEST(a_thread_waits_for_one_that_asks)
 	struct pool_block *b = calloc(1, sizeof(*b));
 	bool none[2] = {false, false};
 	pthread_t threads[2];
-	sem_t first, may;
 
 	pool_created(HANDLE(3), &props);
 	*b = (struct pool_block){
@@ -373,15 +192,14 @@ START_TEST(a_thread_waits_for_one_that_asks)
 	stream_put(s, stream_list(s, b->pool), b);
 	pools_collect();
 	passes(s->event);
-	sem_init(&first, 0, 0);
-	sem_init(&may, 0, 0);
-	answer = &may;
-	asked = &first;
+	sem_init(&is_asked, 0, 0);
+	sem_init(&may_answer, 0, 0);
+	asked = wait_to_answer;
 	ck_assert_int_eq(pthread_create(&threads[0], NULL, collect, &none[0]), 0);
-	sem_wait(&first);
+	sem_wait(&is_asked);
 	ck_assert_int_eq(pthread_create(&threads[1], NULL, collect, &none[1]), 0);
 	usleep(50000);
-	sem_post(&may);
+	sem_post(&may_answer);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	ck_assert(none[0]);
@@ -722,218 +540,6 @@ START_TEST(an_export_ends_with_its_own_pool)
 }
 END_TEST
 
-static CUevent event_made(void)
-{
-	CUevent event;
-
-	event_create(&event, CU_EVENT_DISABLE_TIMING);
-	return event;
-}
-
-/* A free in stream 0, an event behind it. */
-static struct pool_block *freed_before(CUevent event)
-{
-	struct pool_block *b = freed(stream_of(STREAM(0)));
-
-	ck_assert_int_eq(hook_cuEventRecord(event, STREAM(0)), CUDA_SUCCESS);
-	return b;
-}
-
-/* What an allocation in @stream may have before the GPU has reached its free. */
-static struct pool_block *before(CUstream stream)
-{
-	struct stream *s = stream_of(stream);
-	struct pool_block *b;
-
-	pthread_mutex_lock(&pools_lock);
-	b = stream_block_before(s, &pool, SIZE);
-	pthread_mutex_unlock(&pools_lock);
-	return b;
-}
-
-static void wait_for(CUstream stream, CUevent event)
-{
-	ck_assert_int_eq(hook_cuStreamWaitEvent(stream, event, 0), CUDA_SUCCESS);
-}
-
-START_TEST(an_event_orders_a_stream_behind_a_free)
-{
-	CUevent event = event_made();
-	struct pool_block *b = freed_before(event), *later;
-
-	ck_assert_ptr_null(before(STREAM(1)));
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_eq(before(STREAM(1)), b);
-	ck_assert_ptr_null(before(STREAM(2)));
-	later = freed(stream_of(STREAM(0)));
-	ck_assert_ptr_eq(before(STREAM(1)), b);
-	pthread_mutex_lock(&pools_lock);
-	pool_block_take(b);
-	pthread_mutex_unlock(&pools_lock);
-	ck_assert_ptr_null(before(STREAM(1)));
-	ck_assert_int_eq(hook_cuEventRecord(event, STREAM(0)), CUDA_SUCCESS);
-	ck_assert_ptr_null(before(STREAM(1)));
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_eq(before(STREAM(1)), later);
-}
-END_TEST
-
-/* Through one of which nothing was ever freed or allocated. */
-START_TEST(streams_follow_each_other)
-{
-	CUevent first = event_made(), second = event_made();
-	struct pool_block *b = freed_before(first);
-
-	wait_for(STREAM(1), first);
-	ck_assert_int_eq(hook_cuEventRecord(second, STREAM(1)), CUDA_SUCCESS);
-	wait_for(STREAM(2), second);
-	ck_assert_ptr_eq(before(STREAM(2)), b);
-}
-END_TEST
-
-START_TEST(an_event_means_its_latest_record)
-{
-	CUevent event = event_made();
-
-	freed_before(event);
-	ck_assert_int_eq(hook_cuEventRecord(event, STREAM(2)), CUDA_SUCCESS);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_null(before(STREAM(1)));
-}
-END_TEST
-
-static CUevent shared;
-
-static void record_elsewhere(void)
-{
-	hook_cuEventRecord(shared, STREAM(2));
-}
-
-static void begin_capture(void)
-{
-	streams_before_capture(STREAM(3));
-}
-
-/* Another thread records the event meanwhile, or a capture begins, which may take the call. */
-START_TEST(who_waits_may_wait_for_something_else)
-{
-	shared = event_made();
-	freed_before(shared);
-	meanwhile = _i ? begin_capture : record_elsewhere;
-	wait_for(STREAM(1), shared);
-	ck_assert_ptr_null(before(STREAM(1)));
-}
-END_TEST
-
-START_TEST(what_is_recorded_may_be_something_else)
-{
-	shared = event_made();
-	stream_of(STREAM(2));
-	meanwhile = _i ? begin_capture : record_elsewhere;
-	freed_before(shared);
-	wait_for(STREAM(1), shared);
-	ck_assert_ptr_null(before(STREAM(1)));
-	freed_before(shared);
-	wait_for(STREAM(1), shared);
-	ck_assert_ptr_nonnull(before(STREAM(1)));
-}
-END_TEST
-
-static void leave(CUevent event, unsigned int how)
-{
-	CUgraphNodeParams node = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD};
-	CUlaunchAttribute attributes[] = {{.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE},
-					  {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT},
-					  {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT}};
-	CUlaunchConfig config = {.attrs = attributes, .numAttrs = how};
-
-	node.eventRecord.event = event;
-	attributes[1].value.programmaticEvent.event = event;
-	attributes[2].value.launchCompletionEvent.event = event;
-	if (how > 2)
-		attributes[1].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
-	if (!how)
-		events_leave(event);
-	else if (how == 1)
-		events_leave_node(&node);
-	else
-		events_leave_launch(&config);
-}
-
-/* Before the record, or behind it; until its handle is that of another event. */
-START_TEST(an_event_is_recorded_in_other_ways)
-{
-	CUevent event = event_made();
-
-	if (_i % 2)
-		leave(event, (unsigned int)_i / 2);
-	freed_before(event);
-	if (_i % 2 == 0)
-		leave(event, (unsigned int)_i / 2);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_null(before(STREAM(1)));
-	freed_before(event);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_null(before(STREAM(1)));
-	hook_cuEventDestroy_v2(event);
-	freed_before(event);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_nonnull(before(STREAM(1)));
-}
-END_TEST
-
-START_TEST(a_new_event_has_no_record)
-{
-	CUevent event = event_made();
-
-	freed_before(event);
-	if (_i)
-		context_gone(HANDLE(50));
-	else
-		hook_cuEventDestroy_v2(event);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_null(before(STREAM(1)));
-}
-END_TEST
-
-/* Nor has a stream what another one with its handle has waited for. */
-START_TEST(a_new_stream_follows_none)
-{
-	CUevent event = event_made();
-	struct stream *s = stream_of(STREAM(1)), *again;
-
-	freed_before(event);
-	wait_for(STREAM(1), event);
-	ck_assert_ptr_nonnull(before(STREAM(1)));
-	streams_ended(streams_ending(STREAM(1)), false);
-	again = stream_of(STREAM(1));
-	ck_assert_ptr_eq(again, s);
-	ck_assert_ptr_null(before(STREAM(1)));
-}
-END_TEST
-
-/* More than a clock has room for: some are followed, and none wrongly. */
-START_TEST(many_streams_are_followed)
-{
-	CUevent event = event_made();
-	unsigned int found = 0;
-
-	for (int n = 10; n < 10 + 2 * CLOCK_STREAMS; n++) {
-		freed(stream_of(STREAM(n)));
-		ck_assert_int_eq(hook_cuEventRecord(event, STREAM(n)), CUDA_SUCCESS);
-		wait_for(STREAM(1), event);
-		freed(stream_of(STREAM(n)));
-	}
-	for (struct pool_block *b; (b = before(STREAM(1))); found++) {
-		ck_assert_uint_eq((size_t)(b - blocks) % 2, 0);
-		pthread_mutex_lock(&pools_lock);
-		pool_block_take(b);
-		pthread_mutex_unlock(&pools_lock);
-	}
-	ck_assert_uint_eq(found, CLOCK_STREAMS);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("streams of stream-ordered allocations");
@@ -962,15 +568,6 @@ int main(void)
 	tcase_add_test(tc, a_context_ends_while_a_thread_frees_its_memory);
 	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
 	tcase_add_test(tc, an_export_ends_with_its_own_pool);
-	tcase_add_test(tc, an_event_orders_a_stream_behind_a_free);
-	tcase_add_test(tc, streams_follow_each_other);
-	tcase_add_test(tc, an_event_means_its_latest_record);
-	tcase_add_loop_test(tc, who_waits_may_wait_for_something_else, 0, 2);
-	tcase_add_loop_test(tc, what_is_recorded_may_be_something_else, 0, 2);
-	tcase_add_loop_test(tc, an_event_is_recorded_in_other_ways, 0, 8);
-	tcase_add_loop_test(tc, a_new_event_has_no_record, 0, 2);
-	tcase_add_test(tc, a_new_stream_follows_none);
-	tcase_add_test(tc, many_streams_are_followed);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
