@@ -110,7 +110,7 @@ static void take_move(struct client *c, const struct request *r)
 			      "%s: %s", r->path, error.text);
 		return;
 	}
-	job_take(&(struct control_event){.kind = EV_MOVED});
+	job_moved();
 	server_answer(c, END_OK, NULL);
 }
 

@@ -30,6 +30,7 @@ static bool bound;        /* the last yield could not stop the process alone */
 static bool context_out;  /* the lease was told so, and not yet that it is back */
 static bool gave_context; /* a yield has taken it */
 static bool rested;       /* the last probe found the job with nothing to do */
+static bool restored;     /* from a process image, and not told yet where its snapshot is now */
 static size_t moved;      /* bytes that its lease was told of, by the operation under way */
 static double retry_ms;   /* clock_ms() */
 static bool starved;      /* the last operation had no thread, which has been said */
@@ -243,6 +244,7 @@ int job_take(const struct control_event *event)
 	set_expiry(event);
 	ret = control_take(&state, event, &actions);
 
+	restored = restored && control_wants_paused(&state);
 	quota_imaged(control_awaits_done(&state));
 	perform_all(&actions);
 	return ret;
@@ -405,12 +407,24 @@ void job_look_for_caller(void)
 	    !caller_is_gone(&caller))
 		return;
 	if (!caller_is_ours(&caller)) {
+		restored = true;
 		job_take(&(struct control_event){.kind = EV_MOVED});
 		return;
 	}
 	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s", path,
 		caller.pid, state.wishes[WISHER_USER] ? "stays paused" : "runs on");
 	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
+}
+
+void job_moved(void)
+{
+	restored = false;
+	job_take(&(struct control_event){.kind = EV_MOVED});
+}
+
+bool job_awaits_move(void)
+{
+	return restored;
 }
 
 int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,

@@ -45,6 +45,12 @@ void job_retry(void);
 /* See whether the process that is to finish a snapshot has ended without a word. */
 void job_look_for_caller(void);
 
+/* The job knows where its snapshot is, after a restore. */
+void job_moved(void);
+
+/* True from a restore to job_moved(), or to a resume: an order of cudawd would be in the way of both. */
+bool job_awaits_move(void);
+
 /*
  * Bring the job to rest for a moment (EV_PROBE); when no probe is under way any more, whether the last
  * one found it with nothing to do.

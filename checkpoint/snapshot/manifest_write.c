@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/manifest_write.h"
+#include "common/conf_file.h"
 #include "common/find/buildid.h"
 #include "common/json_out.h"
 #include "common/protocol/rundir.h"
@@ -74,6 +75,7 @@ static void put_process(struct json_out *out)
 	json_text(out, "job", id);
 	json_text(out, "name", setting_text(SETTING_NAME));
 	put_command(out);
+	json_bool(out, "turns", conf_file_daemon() != NULL);
 	put_runtime_dir(out);
 	put_link(out, "exe", "/proc/self/exe");
 	put_link(out, "cwd", "/proc/self/cwd");

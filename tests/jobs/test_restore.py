@@ -4,12 +4,14 @@
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 
-from simlib import HELD, hold, let_go, shared
-from restorelib import Counting, directory, need_criu, nobody_writes_there, refused, stopped
+from simlib import HELD, hold, is_stopped, let_go, shared
+from daemonlib import Daemon
+from restorelib import Counting, criu_after, directory, need_criu, nobody_writes_there, refused, stopped
 from detached import Detached
 from proclib import descriptors
 from json_docs import check_documented
@@ -52,6 +54,29 @@ def a_stopped_job_goes_on_from_a_copy():
     equal(job.state(), "running", "the state")
     job.wait_steps(steps + 3)
     job.finish()
+
+
+def one_that_takes_turns():
+    """cudawd hears nothing of it before the command has told it where its snapshot is."""
+    need_criu()
+    daemon, path = Daemon(), directory()
+    os.environ["CUDAW_TURNS"] = daemon.path
+    job = Counting()
+    del os.environ["CUDAW_TURNS"]
+    before = daemon.member()
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    equal(before.until("end").split()[0], "busy", "what cudawd hears of the snapshot")
+    command = subprocess.Popen([CUDAW, "restore", path], stdout=subprocess.DEVNULL,
+                               env={**base_environment(), **criu_after("restore", "kill -STOP $PPID")})
+    until(lambda: not job.is_gone() and is_stopped(job.pid), 60, "CRIU has started it")
+    os.kill(job.pid, signal.SIGCONT)
+    until(lambda: job.state() == "paused", 60, "it answers")
+    equal(select.select([daemon.socket], [], [], 0)[0], [], "the connections meanwhile")
+    os.kill(command.pid, signal.SIGCONT)
+    equal(command.wait(timeout=60), 0, "the exit code of the restore")
+    daemon.member()
+    job.finish()
+    daemon.end()
 
 
 def it_has_the_memory_limit_that_it_had():
@@ -218,7 +243,7 @@ def an_incremental_one_writes_what_changed():
 
 
 if __name__ == "__main__":
-    main(a_job_goes_on_after_its_snapshot, a_stopped_job_goes_on_from_a_copy,
+    main(a_job_goes_on_after_its_snapshot, one_that_takes_turns, a_stopped_job_goes_on_from_a_copy,
          it_has_the_memory_limit_that_it_had,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,

@@ -158,7 +158,9 @@ def a_machine_of_fewer_gpus():
 
 
 def too_little_memory():
-    job = on_gpus(1)
+    """A job that takes turns waits for it."""
+    with patch.dict(os.environ, CUDAW_TURNS="user"):
+        job = on_gpus(1)
     path = stop(job)
     with open(f"{path}/manifest.json", encoding="utf-8") as file:
         manifest = json.load(file)
@@ -166,6 +168,9 @@ def too_little_memory():
     equal(manifest["devices"][0]["held"], 66 << 20, "what the context takes")
     needed = manifest["totals"]["bytes"] + (66 << 20)
     env = nvml(FREE=needed - 1)
+    with patch.dict(os.environ, env):
+        check("can be restored here" in cudaw_ok("restore", "--check", path), "a job with turns is refused")
+    snapshotlib.edit_manifest(path, lambda m: m["process"].update(turns=False))
     said = refused("restore", path, env=env)
     check(f"expected 100 MiB free on GPU 0 ({GPUS[0]}), 66.0 MiB of it for contexts, found" in said,
           said)

@@ -208,7 +208,7 @@ static bool may_join(void)
 	for (const struct client *c = server_next(NULL); c; c = server_next(c))
 		if (c->waits == WAITS_LEASE)
 			return false;
-	return s->lease == LEASE_OURS && s->snapshot == SNAPSHOT_NONE;
+	return s->lease == LEASE_OURS && s->snapshot == SNAPSHOT_NONE && !job_awaits_move();
 }
 
 /*

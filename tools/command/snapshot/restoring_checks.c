@@ -63,6 +63,14 @@ static int worse(int ret, int other)
 	return ret ? ret : other;
 }
 
+/* Whether the job's resume waits until the GPU memory is there. */
+static bool waits_for_turn(const struct restoring *r)
+{
+	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+
+	return json_is_true(json_object_get(process, "turns"));
+}
+
 /* The driver, the GPUs, and the process image, which is read while the driver answers. */
 static int check_gpus_and_image(struct restoring *r)
 {
@@ -75,7 +83,7 @@ static int check_gpus_and_image(struct restoring *r)
 	reads = !pthread_create(&reader, NULL, read_image, r);
 	if (!ret)
 		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
-	if (!ret && !r->paused)
+	if (!ret && !r->paused && !waits_for_turn(r))
 		ret = needs_memory(&r->snapshot, &r->needs);
 	__atomic_store_n(&r->refused, ret && !r->check, __ATOMIC_RELAXED);
 	if (reads)

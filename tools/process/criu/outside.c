@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/outside.h"
 
+#include "common/protocol/daemon.h"
 #include "common/system/proc.h"
 #include "common/text.h"
 #include "tools/process/criu/descriptors.h"
@@ -181,6 +182,14 @@ static bool is_sending(const struct descriptor *o)
 	return sending;
 }
 
+/* The job leaves cudawd before the image is made. */
+static bool is_daemon(const char *path, const char *process)
+{
+	const char *name = strrchr(path, '/');
+
+	return (name && !strcmp(name + 1, DAEMON_NAME)) || strstr(process, "(cudawd)");
+}
+
 static void look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
 			    struct reasons *reasons)
 {
@@ -189,6 +198,7 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 
 	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i], *end;
+		const char *process;
 		ino_t peer;
 
 		if (o->kind != DESCRIPTOR_SOCKET)
@@ -204,12 +214,13 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		if (!peer || descriptors_find(mine, DESCRIPTOR_SOCKET, peer, false, false))
 			continue;
 		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
+		process = end ? label(end->pid, other) : "a process that is not visible here";
 		unix_sockets_name(netlink, peer, path, sizeof(path));
+		if (is_daemon(path, process))
+			continue;
 		give(reasons,
 		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
-		     o->fd, label(o->pid, name),
-		     end ? label(end->pid, other) : "a process that is not visible here",
-		     *path ? " at " : "", path);
+		     o->fd, label(o->pid, name), process, *path ? " at " : "", path);
 	}
 	if (netlink >= 0)
 		close(netlink);
