@@ -56,6 +56,16 @@ def a_stopped_job_goes_on_from_a_copy():
     job.finish()
 
 
+def a_restore_that_waits_ends_as_the_job_does():
+    job, path = stopped()
+    steps = job.steps()
+    waits = subprocess.Popen([CUDAW, "restore", "--wait", path], env=base_environment(), stdout=subprocess.DEVNULL)
+    until(lambda: job.steps() >= steps + 3, 60, "the job goes on")
+    equal(waits.poll(), None, "its exit code while the job runs")
+    os.kill(job.pid, signal.SIGKILL)
+    equal(waits.wait(timeout=60), 128 + signal.SIGKILL, "its exit code")
+
+
 def one_that_takes_turns():
     """cudawd hears nothing of it before the command has told it where its snapshot is."""
     need_criu()
@@ -243,7 +253,7 @@ def an_incremental_one_writes_what_changed():
 
 
 if __name__ == "__main__":
-    main(a_job_goes_on_after_its_snapshot, one_that_takes_turns, a_stopped_job_goes_on_from_a_copy,
+    main(a_job_goes_on_after_its_snapshot, a_restore_that_waits_ends_as_the_job_does, one_that_takes_turns, a_stopped_job_goes_on_from_a_copy,
          it_has_the_memory_limit_that_it_had,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
@@ -30,13 +31,16 @@ const char help_restore[] =
 	"      --check        start nothing, and list all reasons for which the restore would fail;\n"
 	"                     'cudaw verify' checks the GPU memory\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
+	"      --wait         stay until the job ends: the exit code is the job's then, or 128 and\n"
+	"                     the signal that has ended it\n"
 	"  -j, --json         the result as a JSON object\n"
 	"  -h, --help         this text\n"
 	"\n"
-	"CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
+	"CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is needed, and root, or a CRIU whose file\n"
+	"has capabilities (docs/slurm.md).\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
-	"supported on this machine, or newer than this cudaw.\n";
+	"supported on this machine, or newer than this cudaw; with --wait, also the job's.\n";
 
 static void add_phase(json_t *phases, const char *name, double ms)
 {
@@ -77,9 +81,23 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 		       format_duration(took, ms));
 }
 
+/* The job, and those of its processes that outlive their parents, are our children. Returns an exit code. */
+static int await_end(pid_t job)
+{
+	pid_t ended;
+	int status;
+
+	fflush(stdout);
+	while ((ended = waitpid(-1, &status, 0)) != job)
+		if (ended < 0 && errno != EINTR)
+			return EXIT_FAILED;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 static int run(struct restoring *r, const char *path)
 {
 	struct job_transfer resume;
+	pid_t job;
 	int ret;
 
 	r->began = clock_ms();
@@ -90,6 +108,7 @@ static int run(struct restoring *r, const char *path)
 	ret = opened_open(r->path, &r->snapshot);
 	if (ret)
 		return ret;
+	job = r->snapshot.manifest.pid;
 	ret = restoring_check(r);
 	r->check_ms = clock_ms() - r->began;
 	if (!ret && r->check) {
@@ -103,19 +122,16 @@ static int run(struct restoring *r, const char *path)
 	memory_files_free(&r->memory_files);
 	json_decref(r->facts);
 	snapshot_close(&r->snapshot);
-	return ret;
+	return !ret && r->wait && !r->check ? await_end(job) : ret;
 }
 
 int cmd_restore(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"gpu", required_argument, NULL, 'g'},
-		{"no-verify", no_argument, NULL, 'n'},
-		{"paused", no_argument, NULL, 'p'},
-		{"json", no_argument, NULL, 'j'},
-		{"check", no_argument, NULL, 'C'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"gpu", required_argument, NULL, 'g'}, {"no-verify", no_argument, NULL, 'n'},
+		{"paused", no_argument, NULL, 'p'},    {"json", no_argument, NULL, 'j'},
+		{"wait", no_argument, NULL, 'w'},      {"check", no_argument, NULL, 'C'},
+		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
 	};
 	struct restoring r = {.reading.memory = -1};
 	int opt;
@@ -137,6 +153,9 @@ int cmd_restore(int argc, char **argv)
 			break;
 		case 'p':
 			r.paused = true;
+			break;
+		case 'w':
+			r.wait = true;
 			break;
 		case 'j':
 			r.json = true;

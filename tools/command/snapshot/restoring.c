@@ -236,8 +236,9 @@ static int start_stopped(struct restoring *r, int images, struct tree *tree)
 		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
 	started = criu_restore(&r->criu, images, path);
 	r->criu_ms = clock_ms() - begin;
-	/* We wait for none of them. */
-	signal(SIGCHLD, SIG_IGN);
+	/* Nobody waits for them, except for the job with --wait. */
+	if (!r->wait)
+		signal(SIGCHLD, SIG_IGN);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	tree_find_below(tree, getpid(), 0);

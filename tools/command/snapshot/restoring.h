@@ -26,7 +26,7 @@ struct restoring {
 	char path[PATH_MAX];
 	char *choices[GPU_MAX];
 	size_t nchoices;
-	bool paused, unverified, json, check;
+	bool paused, unverified, json, check, wait;
 	bool left; /* somebody paused it before it ran on */
 	double began;
 	double check_ms, criu_ms, start_ms;

@@ -42,7 +42,8 @@ const char help_snapshot[] =
 	"  -h, --help             this text\n"
 	"\n"
 	"Only one process of the job may use the GPU; its children, as data loaders, are part of\n"
-	"the snapshot. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) and root are needed.\n"
+	"the snapshot. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is needed, and root,\n"
+	"or a CRIU whose file has capabilities (docs/slurm.md).\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, the job is unchanged; 2 wrong usage; 3 no such job;\n"
 	"4 not permitted; 5 timed out; 6 not supported, or CRIU is missing.\n";
