@@ -59,6 +59,10 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(TSTP, "CUDAW_TSTP", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                                \
 	  "1: SIGTSTP (Ctrl-Z, or a scheduler that suspends jobs) first frees the GPU, if the program "       \
 	  "leaves its action at the default. 0: it stops the job at once, with its GPU memory.")              \
+	X(TSTP_TIMEOUT, "CUDAW_TSTP_TIMEOUT", A_TIME, NO_WORDS, "5", "the default is used",                   \
+	  READ_BY_JOBS,                                                                                       \
+	  "After SIGTSTP: the seconds that the job has to free the GPU before it stops all the same. "        \
+	  "A scheduler that sends SIGSTOP later may give it more (docs/slurm.md). never: no limit.")          \
 	X(HOST_POOL, "CUDAW_HOST_POOL", A_SIZE, NO_WORDS, "a quarter of the memory",                          \
 	  "the default is used", READ_BY_JOBS,                                                                \
 	  "With CUDAW_RELEASE=memory: the most host memory to pin, and to keep pinned for the "               \

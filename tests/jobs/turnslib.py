@@ -13,7 +13,7 @@ from daemons import listed, members  # noqa: F401
 FOREVER = 100000000
 MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
 ENV = {"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory", "CUDAW_SIM_MEMORY": str(MEMORY_MIB * MIB),
-       "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB)}
+       "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB), "CUDAW_TSTP_TIMEOUT": "60"}
 
 
 def start_daemon(*options):

@@ -4,6 +4,7 @@
 #include "checkpoint/control/signals/signals.h"
 #include "checkpoint/control/turn/turn.h"
 #include "common/patience.h"
+#include "common/settings.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #define LOG_PREFIX "SIGTSTP: "
 #include "common/log.h"
 
-#define STOP_MS    5000  /* for the GPU to be free */
+#define STOP_S     5     /* for the GPU to be free, unless CUDAW_TSTP_TIMEOUT is set */
 #define IGNORED_MS 30000 /* that SIGSTOP may take to follow a SIGTSTP that the kernel ignores */
 #define RESCUE_MS  60000 /* for the GPU to be free, if the process was continued for that */
 #define LOOK_MS    50    /* between two looks whether SIGCONT has come */
@@ -21,17 +22,23 @@ static struct {
 	bool by_turn;             /* the daemon was asked */
 	struct patience patience; /* at its end the process stops, or goes on if that was ignored */
 	bool ignored;
-	bool surely; /* it was stopped by SIGSTOP before */
+	bool surely;    /* it was stopped by SIGSTOP before */
+	double free_ms; /* for the GPU to be free */
 } stop;
 
 void stop_begin(void)
 {
+	unsigned long seconds = STOP_S;
+
+	if (setting_time(SETTING_TSTP_TIMEOUT, &seconds) && !seconds)
+		seconds = SETTING_TIME_MAX;
+	stop.free_ms = seconds * 1e3;
 	signals_await_stop();
 }
 
 static double limit_ms(void)
 {
-	return stop.ignored ? IGNORED_MS : stop.surely ? RESCUE_MS : STOP_MS;
+	return stop.ignored ? IGNORED_MS : stop.surely ? RESCUE_MS : stop.free_ms;
 }
 
 /* By the end of the patience that began with the stop. */

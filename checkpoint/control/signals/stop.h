@@ -6,8 +6,8 @@
  * A terminal sends it (Ctrl-Z), and a scheduler that suspends jobs (Slurm).
  *
  * A job that takes turns asks the daemon, which takes the memory of all of its processes and gives none before
- * the process goes on. Without a daemon this process pauses. If neither is done in STOP_MS, or cannot be done,
- * the process stops all the same, and a line on stderr says so.
+ * the process goes on. Without a daemon this process pauses. If neither is done in 5 s (CUDAW_TSTP_TIMEOUT), or cannot
+ * be done, the process stops all the same, and a line on stderr says so.
  *
  * SIGCONT ends it at any time, as does a resume. The job then runs when it gets its memory, or its turn, unless
  * its user has paused it.
