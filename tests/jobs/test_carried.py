@@ -6,11 +6,13 @@ carry: that is named, and the job runs on.
 """
 import array
 import atexit
+import contextlib
 import fcntl
 import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 
@@ -22,6 +24,13 @@ from restorelib import (Counting, Terminal, allow_stand_in, criu_after, director
                         refused, stands_in, stopped, why_not)
 
 OTHER = 12345
+CAP_SETPCAP, CAP_CHECKPOINT_RESTORE = 8, 40
+
+
+def allow(path, capabilities):
+    """As setcap(8): permitted and in effect."""
+    words = [0x02000001, capabilities & 0xffffffff, 0, capabilities >> 32, 0]
+    os.setxattr(path, "security.capability", struct.pack("<5I", *words))
 
 
 def with_descriptor(fd, **options):
@@ -371,17 +380,28 @@ def record_locks_are_kept():
     equal(job.wait_end()[-1], "loader_job: every step right", "the last line")
 
 
-def a_job_of_another_user():
-    """By root, as CRIU wants; the image is root's, and one that is not is not used."""
+@contextlib.contextmanager
+def home_of_another():
+    """A directory of another user, who has the runtime directory in it."""
     need_criu()
     if os.getuid() != 0:
         raise Skip("it takes root")
     home = tempfile.mkdtemp(prefix="cudaw-test-", dir=os.path.dirname(SCRATCH))     # others may look into it
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     os.chown(home, OTHER, OTHER)
-    run, path = f"{home}/run", f"{home}/snapshot"
-    saved, gpulib.RUNTIME_DIR = gpulib.RUNTIME_DIR, run
+    saved, gpulib.RUNTIME_DIR = gpulib.RUNTIME_DIR, f"{home}/run"
     try:
+        yield home
+    except PermissionError:
+        raise Skip("another user cannot reach the programs of this build") from None
+    finally:
+        gpulib.RUNTIME_DIR = saved
+
+
+def a_job_of_another_user():
+    """By root, as CRIU wants; the image is root's, and one that is not is not used."""
+    with home_of_another() as home:
+        run, path = f"{home}/run", f"{home}/snapshot"
         job = Counting(user=OTHER, group=OTHER, extra_groups=[], cwd=home)
         done = cudaw("snapshot", "--stop", job.pid, path)
         if "rlimit" in done.stderr:
@@ -407,10 +427,36 @@ def a_job_of_another_user():
         os.mkdir(run, 0o700)
         os.chown(run, OTHER, OTHER)
         goes_on(job, path)
-    except PermissionError:
-        raise Skip("another user cannot reach the programs of this build") from None
-    finally:
-        gpulib.RUNTIME_DIR = saved
+
+
+def by_a_user_alone():
+    """CRIU's file has the capabilities that docs/slurm.md names, and not more."""
+    with home_of_another() as home:
+        path, criu = f"{home}/snapshot", f"{home}/criu"
+        job = Counting(user=OTHER, group=OTHER, extra_groups=[], cwd=home)
+        shutil.copy(shutil.which(os.environ.get("CUDAW_CRIU", "criu")), criu)
+        for directory_of_log in (SCRATCH, os.path.dirname(job.log)):
+            os.chmod(directory_of_log, 0o711)
+        os.chown(job.log, OTHER, OTHER)
+
+        def does(*command, code=0):
+            done = subprocess.run([gpulib.CUDAW, *map(str, command)], user=OTHER, group=OTHER, extra_groups=[],
+                                  env={**gpulib.base_environment(), "CUDAW_CRIU": criu, "TMPDIR": home}, check=False,
+                                  text=True, capture_output=True, timeout=300)
+            equal(done.returncode, code, f"the exit code of cudaw {command} ({done.stderr})")
+            return done.stderr
+
+        for capabilities in (0, 1 << CAP_CHECKPOINT_RESTORE, 1 << CAP_SETPCAP):
+            allow(criu, capabilities)
+            check("is not permitted to make process images" in does("snapshot", job.pid, path, code=6), "no reason")
+        allow(criu, 1 << CAP_CHECKPOINT_RESTORE | 1 << CAP_SETPCAP)
+        does("snapshot", "--stop", job.pid, path)
+        check(job.is_gone(), "the job is still there")
+        steps = job.steps()
+        does("restore", path)
+        job.wait_steps(steps + 3)
+        equal(os.stat(f"/proc/{job.pid}").st_uid, OTHER, "the user of the job")
+        job.finish()
 
 
 def everything_that_a_data_loader_has():
@@ -445,5 +491,5 @@ if __name__ == "__main__":
          mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,
          paths_of_any_bytes, a_working_directory_that_was_removed, a_process_that_nobody_waited_for,
-         record_locks_are_kept, a_job_of_another_user,
+         record_locks_are_kept, a_job_of_another_user, by_a_user_alone,
          everything_that_a_data_loader_has)

@@ -9,6 +9,7 @@
 #include "tools/report/report.h"
 #include "tools/process/faces.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,21 +54,41 @@ static bool find_in_path(const char *name, char *path, size_t size)
 	return false;
 }
 
-/*
- * Whether CRIU has the permissions that it needs: the capabilities of this process, or those of its
- * file. In a container even root may lack them.
- */
-static bool is_permitted(const struct criu *criu)
+static uint64_t own_capabilities(void)
 {
-	uint64_t capabilities = 0, enough = 1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE;
 	FILE *file = fopen("/proc/self/status", "re");
+	uint64_t capabilities = 0;
 	char line[128];
 
 	while (file && fgets(line, sizeof(line), file))
 		sscanf(line, "CapEff: %" SCNx64, &capabilities);
 	if (file)
 		fclose(file);
-	return capabilities & enough || getxattr(criu->path, "security.capability", NULL, 0) > 0;
+	return capabilities;
+}
+
+/* Those that the file has in effect, as setcap(8) writes them. */
+static uint64_t file_capabilities(const char *path)
+{
+	struct vfs_ns_cap_data data = {0};
+
+	if (getxattr(path, "security.capability", &data, sizeof(data)) < (ssize_t)XATTR_CAPS_SZ_2 ||
+	    !(le32toh(data.magic_etc) & VFS_CAP_FLAGS_EFFECTIVE))
+		return 0;
+	return le32toh(data.data[0].permitted) | (uint64_t)le32toh(data.data[1].permitted) << 32;
+}
+
+/*
+ * Whether CRIU has the capabilities that it needs: those of this process, or those of its file. In a container
+ * even root may lack them. CRIU 4.2 waits for ever in a restore if it may not drop what a process has dropped
+ * from its bounding set (CAP_SETPCAP).
+ */
+static bool is_permitted(const struct criu *criu)
+{
+	uint64_t has = own_capabilities() | file_capabilities(criu->path);
+
+	return has & (1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE) &&
+	       has & 1ULL << CAP_SETPCAP;
 }
 
 /* Its version is known; false with why if the version or the permissions do not suffice. */
@@ -82,7 +103,8 @@ static bool is_suitable(struct criu *criu)
 	if (is_permitted(criu))
 		return true;
 	snprintf(criu->why, sizeof(criu->why),
-		 "%.300s is not permitted to make process images: run the command as root",
+		 "%.300s is not permitted to make process images: run the command as root, or "
+		 "see docs/slurm.md for users' own snapshots",
 		 criu->path);
 	return false;
 }
