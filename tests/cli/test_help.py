@@ -88,6 +88,25 @@ def test_man_pages_have_every_option():
         equal(options_in(text) - options_in(re.sub(r"^\.[A-Z]+|[\", ]+", "\n ", man, flags=re.M)), set(), page)
 
 
+def test_help_and_man_page_have_the_presets():
+    """Those of conf.h, without the ones that follow from hand-overs."""
+    with open(os.path.join(TREE, "tools", "daemon", "conf.h"), encoding="utf-8") as file:
+        rows = re.findall(r'X\(\w+, "([a-z-]+)", CONF_(\w+), ([^)]+)\)', file.read())
+    shown = {"SECONDS": lambda text: f"{int(text) / 1000:g}", "COUNT": str,
+             "DELAY": lambda text: f"{int(text) / 1000:g}" if int(text) else "never",
+             "BYTES": lambda text: text.replace("UL << 20", "M")}
+    presets = {name: shown[unit](text) for name, unit, text in rows if (unit, text) != ("SECONDS", "0")}
+    blocks = re.split(r"^ +(?:-\w, )?--([a-z-]+)", cudaw("--help", command=f"{BUILD}/bin/cudawd").out, flags=re.M)
+    helped = {name: re.findall(r"\(([\w.]+)\)", text) for name, text in zip(blocks[1::2], blocks[2::2])}
+    equal({name: found[-1] for name, found in helped.items() if found}, {
+        name: preset for name, preset in presets.items() if name in helped})
+    with open(os.path.join(TREE, "tools", "cudawd.8"), encoding="utf-8") as file:
+        man = re.sub(r"^\.[BI]R? ", "", file.read().replace("\\-", "-"), flags=re.M)
+    for name in presets.keys() & helped.keys():
+        about, = re.findall(rf"^--{name} .*\n((?s:.*?))\.TP", man, re.M)
+        assert re.search(rf"(?:: |\n){presets[name]}(?: s)?(?:[.,]|\s*\n\(the default\))", about), (name, about)
+
+
 def test_help_after_other_options():
     equal(cudaw("ps", "--json", "--help").code, 0)
     equal(cudaw("pause", "--all", "--help").out, cudaw("pause", "--help").out)

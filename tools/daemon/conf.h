@@ -34,7 +34,7 @@
 	X(IDLE, "idle", CONF_SECONDS, 0)           /* 0: likewise */                    \
 	X(REST, "rest", CONF_SECONDS, 16000)                                            \
 	X(SILENCE, "silence", CONF_SECONDS, 10000)                                      \
-	X(RESCUE, "rescue", CONF_DELAY, 50)              /* 0: never */                 \
+	X(RESCUE, "rescue", CONF_DELAY, 20)              /* 0: never */                 \
 	X(CONTEXT_AFTER, "context-after", CONF_DELAY, 0) /* 0: never */                 \
 	X(LINGER, "linger", CONF_SECONDS, 5000)                                         \
 	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                    \

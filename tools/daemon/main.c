@@ -48,7 +48,7 @@ static const char help[] =
 	"                         They have 2 at first; if that was too short, next time twice that\n"
 	"      --silence SECONDS  a job that does not answer for so long is left alone (10)\n"
 	"      --rescue SECONDS   if Slurm stops a job before it has given its memory, continue it\n"
-	"                         after this time, so that it gives the memory; or never (0.05)\n"
+	"                         after this time, so that it gives the memory; or never (0.02)\n"
 	"      --context-after SECONDS  a job gives its CUDA context, too, if another one has waited\n"
 	"                         for it for so long; jobs may set their own time; or never (never)\n"
 	"      --linger SECONDS   with --user, the time from the last job to the end (5)\n"
