@@ -52,6 +52,9 @@ SchedulerTimeSlice=5
 GresTypes=gpu,shard
 PreemptType=preempt/partition_prio
 PreemptMode=SUSPEND,GANG
+SlurmctldParameters=preempt_send_user_signal
+AuthInfo=cred_expire=5
+SchedulerParameters=sched_interval=2
 JobRequeue=1
 TaskProlog={repository}/contrib/slurm/task-prolog
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=100 Gres=gpu:1,shard:4
@@ -136,14 +139,17 @@ class Cluster:
 
     def submit(self, script, *options, partition="low", **env):
         """A batch job with a shard, of these lines of shell."""
-        number = len(os.listdir(f"{self.path}/out"))
-        path = f"{self.path}/job-{number}"
+        path = f"{self.path}/job-{len(os.listdir(f'{self.path}/out'))}"
         write(path, "#!/bin/sh\n" + script + "\n")
+        return self.submit_script(path, options=options, partition=partition, **env)
+
+    def submit_script(self, *command, options=(), partition="low", **env):
+        number = len(os.listdir(f"{self.path}/out"))
         exports = ",".join(["ALL", *(f"{key}={value}" for key, value in env.items())])
         out = f"{self.path}/out/{number}"
         write(out, "")
         said = self.run_ok("sbatch", "--parsable", "-p", partition, "--gres=shard:1", "-n1", "-o", out,
-                           "--open-mode=append", f"--export={exports}", *options, path)
+                           "--open-mode=append", f"--export={exports}", *options, *command)
         return SlurmJob(self, said.strip(), out)
 
     def counting(self, mib, *options, steps=10000000, partition="low", step_ms=2, **env):
@@ -165,6 +171,10 @@ class SlurmJob:
 
     def state(self):
         return self.cluster.run("squeue", "-h", "-t", "all", "-j", self.number, "-o", "%T").stdout.strip()
+
+    def reason(self):
+        """Why it waits."""
+        return self.cluster.run("squeue", "-h", "-j", self.number, "-o", "%r").stdout.strip()
 
     def wait_state(self, state, timeout=60):
         until(lambda: self.state() == state, timeout, f"Slurm's job {self.number} is {state}")
