@@ -80,7 +80,7 @@ void mark_complete(struct sim_mark *mark)
 	uint64_t done;
 
 	mark->done = true;
-	mark->ns = sim_now();
+	mark->ns = work_now();
 	if (!mark->shared)
 		return;
 	/* Another process may complete a later one just now. */

@@ -63,15 +63,6 @@ static void run_spin_until(const void *args)
 		nanosleep(&pause, NULL);
 }
 
-static void run_spin_us(const void *args)
-{
-	uint64_t us = *(const uint64_t *)args;
-	struct timespec pause = {.tv_sec = (time_t)(us / 1000000),
-				 .tv_nsec = (long)(us % 1000000 * 1000)};
-
-	nanosleep(&pause, NULL);
-}
-
 struct chase_args {
 	uint32_t **list;
 	uint64_t n;
@@ -244,7 +235,6 @@ const struct sim_kernel *kernel_table(size_t *count)
 		{"iota", run_iota, 3, {8, 8, 4}},
 		{"checksum", run_checksum, 3, {8, 8, 8}},
 		{"spin_until", run_spin_until, 1, {8}},
-		{"spin_us", run_spin_us, 1, {8}},
 		{"chase", run_chase, 2, {8, 8}},
 		{"add_texels", run_add_texels, 4, {8, 8, 8, 4}},
 		{"increment_surface", run_increment_surface, 3, {8, 8, 4}},
