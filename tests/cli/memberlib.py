@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import threading
 import traceback
 
 from clilib import Directory
-from harness import BUILD, Skip, ends_with_us, equal, scratch, until
+from harness import BUILD, Skip, check, ends_with_us, equal, scratch, until
 
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 CLOCKED = os.path.join(BUILD, "tests", "cudawd_clock")     # which goes by a clock of the test
@@ -90,6 +91,19 @@ class Daemon:
         self.set_clock()
         for _ in range(2):
             self.ask("list")
+
+    def until(self, condition, what):
+        """Time passes for it meanwhile, enough for a turn to end, and not much more: NVML takes real time."""
+        for _ in range(15):
+            if condition():
+                break
+            self.passes(0.2)
+        return until(condition, 5, what)
+
+    def says(self):
+        """The first line on its stderr: more of them may be in the buffer of Python, which select() does not see."""
+        check(select.select([self.process.stderr], [], [], WAIT_S)[0], f"cudawd says nothing for {WAIT_S} s")
+        return self.process.stderr.readline()
 
     def wait_end(self):
         self.process.wait(WAIT_S)
@@ -254,12 +268,17 @@ class Member:
         if mapped == self.total:
             self.say("ready", "filled", "end ok", self.need(), "state running")
 
+    def line(self, word, count=1):
+        """The line that is the @count-th with this word; None: it has not heard it."""
+        lines = [line for line in self.heard if line.split()[0] == word]
+        return lines[count - 1] if len(lines) >= count else None
+
     def wait(self, word, count=1):
-        """The line that is the @count-th with this word."""
-        def found():
-            lines = [line for line in self.heard if line.split()[0] == word]
-            return lines[count - 1] if len(lines) >= count else None
-        return until(found, 5, f"{self.name}: '{word}' {count} times, heard {self.heard}")
+        return until(lambda: self.line(word, count), 5, f"{self.name}: '{word}' {count} times, heard {self.heard}")
+
+    def wait_turn(self, word, count=1):
+        """A turn must end before."""
+        return self.daemon.until(lambda: self.line(word, count), f"{self.name}: '{word}' {count} times")
 
     def count(self, word):
         return sum(line.split()[0] == word for line in self.heard)

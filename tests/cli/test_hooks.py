@@ -186,7 +186,7 @@ def test_a_flood_of_events():
     """Eight run at once, and of one user's no more than 64 wait; the daemon and later events live on."""
     hooks = Hooks({"freed": '#!/bin/sh\n: > "$OUT.$$"\nexec sleep 1000\n', "saved": dump()}, "timeout = 1000")
     hooks.happens(times=500)
-    contains(hooks.daemon.process.stderr.readline(), "too many events wait, the one of process 77 of user")
+    contains(hooks.daemon.says(), "too many events wait, the one of process 77 of user")
 
     def all_ended():
         running = descendants(hooks.child())
@@ -214,7 +214,7 @@ def test_ones_that_fail():
         hooks = Hooks({"freed": text})
         os.chmod(hooks.paths["freed"], mode)
         hooks.happens()
-        contains(hooks.daemon.process.stderr.readline(), f"on_freed: {hooks.paths['freed']}: {why}")
+        contains(hooks.daemon.says(), f"on_freed: {hooks.paths['freed']}: {why}")
 
 
 def test_rubbish_in_the_journal():
@@ -244,7 +244,7 @@ def test_their_process_hangs():
     os.kill(child, signal.SIGSTOP)
     for _ in range(600):
         equal(hooks.daemon.ask("set idle=1")[-1], "end ok", "the daemon answers")
-    contains(hooks.daemon.process.stderr.readline(), "hooks: events are lost (")
+    contains(hooks.daemon.says(), "hooks: events are lost (")
     equal(hooks.child(), child, "no other one is started")
     os.kill(child, signal.SIGCONT)
     hooks.said()

@@ -17,7 +17,7 @@ from proclib import descendants, is_zombie
 from memberlib import NOBODY, UUID, Daemon, Member
 
 FIGURES = {"pause_us": "1250000", "pause_bytes": "8000", "resume_us": "500000", "resume_bytes": "9000"}
-QUICK = ("--quantum", "0.2", "--residence", "0.05")
+QUICK = ("--quantum", "0.2")
 LINE = re.compile(r'(\w+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? ([0-9.e+-]+)')
 
 

@@ -34,7 +34,7 @@ def stop(pid):
 @contextlib.contextmanager
 def stopped(*options, by=stop, **env):
     """A daemon, and a member that is stopped below slurmstepd when it is to give its memory, and its PID."""
-    daemon = Daemon(Directory(), "--quantum", "0.2", "--residence", "0.05", *options, **env)
+    daemon = Daemon(Directory(), "--quantum", "0.2", *options, **env)
     with open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write("slurmstepd")
     with connected_by_another(daemon.path, os.geteuid()) as (connection, pid):
@@ -42,7 +42,7 @@ def stopped(*options, by=stop, **env):
         member.wait("welcome")
         by(pid)
         Member(daemon, SIZE, "high", state="waiting", mapped=0)
-        member.wait("yield")
+        member.wait_turn("yield")
         yield daemon, member, pid
 
 

@@ -19,7 +19,7 @@ from memberlib import CAPACITY, CUDAWD, MIB, TOTAL, UUID, Daemon, Member, a_job,
     say_memory
 
 LINGER_S = 60       # of Daemon
-QUICK = ("--quantum", "0.2", "--residence", "0.05")
+QUICK = ("--quantum", "0.2")
 SANITIZED = bool(os.environ.get("SANITIZE"))    # the shell cannot load what is built so
 SIZE = 600 * MIB    # two do not fit
 # In the daemon's source.
@@ -68,9 +68,9 @@ def test_two_that_do_not_fit_take_turns():
     second.grow(SIZE)
     first.wait("watch")
     for turn in (1, 2):
-        first.wait("yield", turn)
+        first.wait_turn("yield", turn)
         until(lambda: second.mapped == SIZE, 5, "the second has its memory")
-        second.wait("yield", turn)
+        second.wait_turn("yield", turn)
         until(lambda: first.mapped == SIZE, 5, "the first has its memory")
     # Its turns take much less to begin, those that are held up aside.
     until(lambda: any(200 <= int(line.split()[1]) < 500 for line in first.heard if line.startswith("idle ")),
@@ -99,7 +99,7 @@ def test_one_that_gives_is_killed():
     first.wait("welcome")
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    first.wait("yield")
+    first.wait_turn("yield")
     first.say("state waiting", f"freed {64 * MIB}")
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
@@ -112,15 +112,15 @@ def test_one_that_takes_is_killed():
     first.wait("welcome")
     second = Member(daemon, 0, "second", obeys=False)
     second.grow(SIZE)
-    first.wait("yield")
+    first.wait_turn("yield")
     second.hang_up()
     until(lambda: first.mapped == SIZE, 5, "the first has its memory")
     # One that gets its memory back.
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+    daemon.until(lambda: second.mapped == SIZE, "the second has its memory")
     first.obeys = False
-    first.wait("room", 2)
+    first.wait_turn("room", 2)
     first.hang_up()
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
 
@@ -134,7 +134,7 @@ def test_allocations_that_do_not_fit_together():
     second = Member(daemon, 0, "second")
     second.wait("welcome")
     second.grow(SIZE)
-    first.wait("yield")
+    first.wait_turn("yield")
     first.say("state waiting", f"freed {size}", "mapped 0", "end ok", f"need {UUID} 0 {size}", "want")
     for serial in (1, 2):
         first.say(f"grow {serial} {UUID} {SIZE // 2}")
@@ -170,7 +170,7 @@ def test_one_that_is_silent_is_left_alone():
     say_memory(daemon.memory, SIZE)
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    yielded = first.wait("yield")
+    yielded = first.wait_turn("yield")
     daemon.passes(30)
     until(lambda: row("first")["state"] == "silent", 20, f"it is left alone, after {yielded}")
     check("silent" in [event["event"] for event in events()], "no event tells it")
@@ -192,7 +192,7 @@ def test_one_that_cannot_give_runs_on():
     first.wait("welcome")
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    first.wait("yield")
+    first.wait_turn("yield")
     first.say("end timeout kernels did not end")
     daemon.passes(0.3)
     equal(second.mapped, 0)
@@ -210,7 +210,7 @@ def a_fill():
     second = Member(daemon, SIZE, "second", state="waiting", mapped=0, obeys=False)
     second.wait("yield")
     second.give(0)
-    until(lambda: f"room {SIZE}" in second.heard, 5, "the second has room")
+    daemon.until(lambda: f"room {SIZE}" in second.heard, "the second has room")
     return first, second
 
 
@@ -242,7 +242,7 @@ def two_of_a_job():
         member.wait("yield")
         member.give(0)
     for member in pair:
-        equal(member.wait("room"), f"room {half} hold")
+        equal(member.wait_turn("room"), f"room {half} hold")
     return *pair, half
 
 
@@ -279,7 +279,7 @@ def test_one_with_room_for_a_part_owes_no_answer():
     first = Member(daemon, SIZE, "first", obeys=False)
     first.wait("welcome")
     second = Member(daemon, SIZE, "second", state="waiting", mapped=0)
-    first.wait("yield")
+    first.wait_turn("yield")
     first.say("end timeout kernels did not end")
     until(lambda: row("second")["gpu"][0]["mapped"] == CAPACITY - SIZE, 5, "the second has what there is")
     daemon.passes(30)
@@ -330,6 +330,7 @@ def test_memory_of_others_while_one_is_paused():
 def test_an_nvml_that_takes_long():
     """The daemon decides by what it has learned, and need not know more at once."""
     daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="400")
+    equal(cudaw("turns", "set", "residence=0.05").code, 0)      # NVML does not go by the clock of the test
     first = Member(daemon, SIZE, "first")
     first.wait("welcome")
     second = Member(daemon, 0, "second")
@@ -342,6 +343,7 @@ def test_an_nvml_that_takes_long():
 def test_many_that_come_and_go():
     """Each makes the daemon look at its two GPUs, which it looks at one after the other."""
     daemon = Daemon(Directory(), *QUICK, TEST_NVML_MS="150")
+    equal(cudaw("turns", "set", "residence=0.05").code, 0)      # NVML does not go by the clock of the test
     other = Member(daemon, lines=["turns 1", a_job(), f"need {UUID[:-2]}01 0 {MIB}", "state running",
                                   "joined"])
     other.wait("welcome")
@@ -358,8 +360,8 @@ def test_many_that_come_and_go():
     threading.Thread(target=come_and_go, daemon=True).start()
     try:
         second.grow(SIZE)
-        until(lambda: second.mapped == SIZE, 5, "the second has its memory")
-        until(lambda: first.mapped == SIZE, 5, "the first has its memory")
+        until(lambda: second.mapped == SIZE, 10, "the second has its memory")
+        until(lambda: first.mapped == SIZE, 10, "the first has its memory")
     finally:
         done.set()
 
@@ -493,8 +495,8 @@ def test_gpus_that_do_not_exist():
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
     for turn in (1, 2):
-        until(lambda: second.mapped == SIZE, 5, f"the second has its memory, turn {turn}")
-        until(lambda: first.mapped == SIZE, 5, f"the first has its memory, turn {turn}")
+        daemon.until(lambda: second.mapped == SIZE, f"the second has its memory, turn {turn}")
+        daemon.until(lambda: first.mapped == SIZE, f"the first has its memory, turn {turn}")
     equal((other.closed, len(rows()["members"])), (False, 3))
 
 

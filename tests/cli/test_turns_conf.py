@@ -79,7 +79,7 @@ def test_options_count_before_the_file():
     equal(first.wait("welcome"), "welcome 3000")
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
-    first.wait("yield")
+    first.wait_turn("yield")
 
 
 def test_the_users_own_file():
@@ -240,7 +240,7 @@ def test_set():
     equal(Member(daemon).wait("welcome"), "welcome 500")
     equal((events("set"), first.count("yield")), ([], 0))
     equal(ordered("set", "quantum=0.1", "idle=3"), "")
-    first.wait("yield")
+    first.wait_turn("yield")
     equal([member.wait("idle") for member in (first, second)], ["idle 3000"] * 2)
     equal(Member(daemon).wait("welcome"), "welcome 3000")
     equal(events("set"), ["quantum=0.1 idle=3"])

@@ -10,7 +10,7 @@ from clilib import cudaw, equal, main
 from harness import check, until
 from memberlib import CAPACITY, MIB, UUID, Member, a_job, connected_by_another, node_daemon, say_memory
 
-QUICK = ("--quantum", "0.2", "--residence", "0.05", "--silence", "60")
+QUICK = ("--quantum", "0.2")
 SIZE = 600 * MIB    # two do not fit
 CONTEXT = 60 * MIB
 lock = threading.Lock()
@@ -70,15 +70,14 @@ def test_memory_of_one_that_nvml_does_not_list():
 
 def take_turns(listed):
     with node_daemon(*QUICK) as daemon:
+        equal(cudaw("turns", "set", "residence=0.05").code, 0)      # NVML does not go by the clock of the test
         book = {}
         first, second = (Used(daemon, size, name, book=book, listed=listed) for size, name in
                          ((SIZE, "first"), (0, "second")))
         second.wait("welcome")
         second.grow(SIZE)
-        for turn in (1, 2, 3):
-            first.wait("yield", turn)
+        for _ in (1, 2, 3):
             until(lambda: second.mapped == SIZE, 5, "the second has its memory")
-            second.wait("yield", turn)
             until(lambda: first.mapped == SIZE, 5, "the first has its memory")
         check(book["most"] <= CAPACITY, f"{book['most']} bytes were mapped of {CAPACITY}")
 
@@ -118,7 +117,7 @@ def test_room_that_is_not_taken():
 
         def is_served():
             lies.say("mapped 0", "progress memory 0 0")
-            daemon.passes(50)   # of the 60 for which it may be silent
+            daemon.passes(5)    # of the 10 for which it may be silent
             return member.count("try")
         until(is_served, 5, "the member has its memory")
         check("silent" not in cudaw("events").out, "the one that lies was left alone as it said nothing")
@@ -139,10 +138,11 @@ def test_words_that_free_nothing():
         member = Member(daemon, 0, "member")
         member.wait("welcome")
         member.grow(half + half // 2)
-        lies.wait("yield")
+        lies.wait_turn("yield")
 
         def is_served():
             lies.say("freed 0", f"mapped {half}")
+            daemon.passes(0.2)
             return member.count("try")
         until(is_served, 30, "the other one has given its memory")
         equal(lies.count("yield"), 1, "how often the first one was asked")

@@ -10,16 +10,18 @@ from gpulib import (BUILD, RUNTIME_DIR, Job, after_case, base_environment, check
                     same_lines)
 from harness import ends_with_us, until
 
-TURNS = ("--quantum", "0.3", "--residence", "0.2")
+TURNS = ("--quantum", "0.3")
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 daemons = []
 
 
-def start_daemon(*options, env=None):
+def start_daemon(*options, env=None, **settings):
+    """Turns are short. @settings: of those that are no options."""
     os.makedirs(RUNTIME_DIR, mode=0o700, exist_ok=True)
     process = ends_with_us(subprocess.Popen([CUDAWD, *options], env={**base_environment(), **(env or {})}))
     daemons.append(process)
-    until(lambda: cudaw("turns").returncode == 0, 10, "cudawd answers")
+    words = [f"{key}={value}" for key, value in {"residence": 0.2, **settings}.items()]
+    until(lambda: cudaw("turns", "set", *words).returncode == 0, 10, "cudawd answers")
     return process
 
 

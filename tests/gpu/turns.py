@@ -89,7 +89,7 @@ def large_jobs():
     """Of 80 GiB each: how long a turn takes to begin, and what the turns leave of one job's speed alone."""
     if int(gpulib.smi("gpu=memory.total")[0][0]) < 120 * 1024:
         raise Skip("a GPU of 120 GiB needed")
-    start_daemon("--quantum", "10", "--residence", "0.2")
+    start_daemon("--quantum", "10")
     arguments = ("counter", "--mib", 80 * 1024, "--allocs", 64, "--steps", 1000000, "--step-ms", 20)
     first = started("first", *arguments)
     first.wait_steps(2, timeout=120)

@@ -41,7 +41,7 @@ STUCK_S = 60
 FREE_MIB, UNIT = 12 * 1024, 40
 GPU_SLACK = 32      # MiB in use on the GPU at the end, beyond what was at the beginning
 # The interactive job idles between its steps, or it would keep the others out.
-TURNS = ("--quantum", "0.3", "--residence", "0.2", "--idle", "0.3", "--linger", "60")
+TURNS = ("--quantum", "0.3", "--idle", "0.3", "--linger", "60")
 INTERACTIVE_MS = 700
 AFTER_S = 0.3       # from a hand-over to a deed, at most
 AWAY_S = 1.5        # of the daemon, at most

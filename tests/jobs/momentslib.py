@@ -4,9 +4,11 @@ import contextlib
 import os
 import signal
 
-from simlib import MIB, SANITIZED, SCRATCH, gpu_used, process_used, skipped
-from gpulib import after_case, check, cudaw_ok, jobs
+from simlib import (HOLD, MIB, SANITIZED, SCRATCH, gpu_used, held_back, hold, let_all_go, let_go, let_through, passed,
+                    process_used, skipped)
+from gpulib import check, cudaw_ok, jobs
 from harness import until
+import turnslib
 from turnslib import ENV, FOREVER, counting, events, ranks, rows, take_turns
 
 # A small GPU, on which two jobs do not fit: for a hand-over 14 MiB move.
@@ -15,8 +17,6 @@ SIZE_MIB, ALLOCS, PART_MIB = 40, 18, 4
 WHOLE_MIB, FREE_MIB, MARGIN_MIB = 4 + 42, 80, 2     # of a job with its context; of the GPU
 ENV.update(SMALL)
 os.environ.update(SMALL)    # for strangers, too
-OPTIONS = ("--quantum", "0.3", "--residence", "0.1", "--silence", "60", "--margin", f"{MARGIN_MIB}M")
-held = []
 
 
 def quick(case):
@@ -24,35 +24,24 @@ def quick(case):
     return skipped(case, "it takes long with sanitizers") if SANITIZED else case
 
 
-def hold_path(name):
-    return os.path.join(SCRATCH, f"hold-{name}")
+def start_daemon(*options, silence=60):
+    return turnslib.start_daemon("--quantum", "0.3", "--margin", f"{MARGIN_MIB}M", *options, silence=silence)
 
 
-def slow(name):
-    """What makes a hand-over last, and copies off the GPU as long as there is a file."""
-    return {"CUDAW_LOG": "warn", "CUDAW_SIM_COPY_GBPS": "0.08", "CUDAW_SIM_HOLD_OUT": hold_path(name)}
+def holdable(name):
+    """Its copies off and onto the GPU can be held."""
+    env = {"CUDAW_LOG": "warn"}
+    for way in "out", "in":
+        env[f"CUDAW_SIM_HOLD_{way.upper()}"] = HOLD[f"{way}-{name}"] = os.path.join(SCRATCH, f"hold-{way}-{name}")
+    return env
 
 
 def one(name, **env):
-    return counting(name, SIZE_MIB, FOREVER, ALLOCS, **slow(name), **env)
+    return counting(name, SIZE_MIB, FOREVER, ALLOCS, **holdable(name), **env)
 
 
 def two_processes(name, **env):
-    return ranks(name, "sharing", 2, "--objects", 4, "--mib", 2, "--ballast", 12, **slow(name), **env)
-
-
-def hold_copies(job):
-    held.append(hold_path(job.name))
-    with open(held[-1], "w", encoding="ascii"):
-        pass
-
-
-def let_go(_good=True):
-    while held:
-        os.unlink(held.pop())
-
-
-after_case.append(let_go)
+    return ranks(name, "sharing", 2, "--objects", 4, "--mib", 2, "--ballast", 12, **holdable(name), **env)
 
 
 def pids(job):
@@ -84,43 +73,44 @@ def is_asked(pair, giver=None):
     """A call of its program has not returned yet."""
     giver, getter = roles(pair, giver)
     wait_for(giver, "runs")
-    hold_copies(giver)
+    hold(f"out-{giver.name}")
     wait_for(giver, "leaving")
     return giver, getter
 
 
 def gives_parts(pair, giver=None):
-    giver, getter = roles(pair, giver)
-    wait_for(giver, "runs")
-    most, several = 0, len(pids(giver)) > 1
-
-    def is_partly_out():
-        nonlocal most
-        # Several processes give their memory when all have saved theirs.
-        if several:
-            return (state(giver) == "leaving" and
-                    {jobs()[pid]["state"] for pid in pids(giver)} == {"pausing"})
-        # Its turn may be over already, and another one begin: what it has in one shows by and by.
-        now, has = state(giver), used(giver)
-        most = max(most, has)
-        return now == "leaving" and has < most
-    giver.until(is_partly_out, 20, f"{giver.name} gives a part")
+    giver, getter = is_asked(pair, giver)
+    several, which = len(pids(giver)), f"out-{giver.name}"
+    # These give their memory when all have saved theirs. Before, each may be held in one copy of a step.
+    if several > 1:
+        giver.until(lambda: {jobs()[pid]["state"] for pid in pids(giver)} == {"pausing"}, 20, "all pause")
+        let_through(which, several + 1)
+        giver.until(lambda: passed(which), 20, "a part is saved")
+        return giver, getter
+    most = used(giver)
+    moves(giver, "out", lambda: used(giver) < most)
     return giver, getter
 
 
 def gets_parts(pair, giver=None):
-    giver, getter = roles(pair, giver)
-    wait_for(getter, "waits")
-    least = WHOLE_MIB
-
-    def has_two_parts():
-        # It may have them all already, and give them back before it gets them again.
-        nonlocal least
-        now, has = state(getter), used(getter)
-        least = min(least, has)
-        return now == "enters" and has > least + PART_MIB
-    getter.until(has_two_parts, 20, f"{getter.name} gets its second part")
+    giver, getter = is_asked(pair, giver)
+    hold(f"in-{getter.name}")   # before it gets anything
+    let_go(f"out-{giver.name}")
+    wait_for(getter, "enters")
+    least = used(getter)
+    moves(getter, "in", lambda: used(getter) > least + PART_MIB)
     return giver, getter
+
+
+def moves(job, way, condition):
+    """As many of its copies as it takes."""
+    which = f"{way}-{job.name}"
+
+    def moved():
+        if not condition() and held_back(which) and passed(which):
+            let_through(which)
+        return condition()
+    job.until(moved, 20, f"parts go {way} for {job.name}")
 
 
 def the_other_runs(pair, giver=None):
@@ -136,7 +126,7 @@ MOMENTS = (is_asked, gives_parts, gets_parts, the_other_runs)
 def hit(pid, sig):
     """The moment is over."""
     os.kill(pid, sig)
-    let_go()
+    let_all_go()
 
 
 def killed(job):

@@ -251,7 +251,7 @@ def let_go(way):
         os.unlink(f"{HOLD[way]}.{pid}")
 
 
-def let_all_go(_good):
+def let_all_go(_good=True):
     for way, path in HOLD.items():
         if os.path.exists(path):
             let_go(way)

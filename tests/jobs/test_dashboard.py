@@ -76,7 +76,7 @@ class Prometheus:
 
 
 def all_expressions():
-    start_daemon("--quantum", "0.3", "--residence", "0.1")
+    start_daemon("--quantum", "0.3")
     jobs = [counting(name, 160, FOREVER) for name in ("first", "second")]   # which do not fit
     paused = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10, name="paused")
     paused.wait_steps(3)

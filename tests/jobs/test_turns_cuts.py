@@ -11,9 +11,9 @@ import threading
 from simlib import SANITIZED, SCRATCH
 from gpulib import RUNTIME_DIR, after_case, main
 from harness import until
-from momentslib import OPTIONS, one, quick, two_processes, verify
+from momentslib import one, quick, start_daemon, two_processes, verify
 from daemons import end_daemons
-from turnslib import rows, start_daemon, take_turns
+from turnslib import rows, take_turns
 
 LINES = 30      # of a connection: the introduction has ten, and turns follow
 proxies = []
@@ -102,7 +102,7 @@ def after_each_line():
     half = LINES // 2
     cuts = [cut for early in range(1, half + 1, 5 if SANITIZED else 1) for cut in (early, early + half)]
     proxy = Proxy(cuts)
-    start_daemon(*OPTIONS)
+    start_daemon()
     first = one("cut", CUDAW_TURNS=proxy.path)
     first.wait_steps(1)     # while its connection is cut off, it cannot wait for memory
     jobs = [first, one("other")]
@@ -114,7 +114,7 @@ def of_one_of_two_processes():
     """When both are at rest; and when both are out, so that one takes its memory back by itself."""
     for line in (b"commit", b"end ok"):
         proxy = Proxy([line])
-        start_daemon(*OPTIONS)
+        start_daemon()
         first = two_processes("cut", CUDAW_TURNS=proxy.path)
         first.wait_steps(1)
         jobs = [first, one("other")]

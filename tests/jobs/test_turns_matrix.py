@@ -9,13 +9,13 @@ import tempfile
 import time
 from types import SimpleNamespace
 
-from simlib import MIB, SANITIZED, is_stopped, process_used
+from simlib import MIB, SANITIZED, is_stopped, let_all_go, process_used
 from gpulib import Job, Skip, check, main
 from harness import Failure, until
 from lease import EVERYTHING, Lease
-from momentslib import (ALLOCS, FREE_MIB, MARGIN_MIB, MOMENTS, OPTIONS, SIZE_MIB, WHOLE_MIB, gets_parts,
-                        gives_parts, hit, killed, one, quick, the_other_runs, until_silent, verify)
-from turnslib import FOREVER, counting, events, members, start_daemon, take_turns
+from momentslib import (ALLOCS, FREE_MIB, MARGIN_MIB, MOMENTS, SIZE_MIB, WHOLE_MIB, gets_parts,
+                        gives_parts, hit, killed, one, quick, start_daemon, the_other_runs, until_silent, verify)
+from turnslib import FOREVER, counting, events, members, take_turns
 
 STOPPED_S = 1
 numbers = itertools.count(1)
@@ -29,7 +29,7 @@ def next_job():
 
 def begin(*options):
     """Two jobs that take turns, and their daemon."""
-    table = SimpleNamespace(daemon=start_daemon(*OPTIONS, *options), jobs=[next_job(), next_job()])
+    table = SimpleNamespace(daemon=start_daemon(*options), jobs=[next_job(), next_job()])
     take_turns(table.jobs)
     return table
 
@@ -60,7 +60,7 @@ def the_daemon_is_killed(table, _giver, _getter):
     hit(table.daemon.pid, signal.SIGKILL)
     table.daemon.wait()
     one_goes_on(table.jobs)
-    table.daemon = start_daemon(*OPTIONS)
+    table.daemon = start_daemon()
     until(lambda: len(members()) == 2, 10, "both have joined again")
 
 
@@ -192,6 +192,7 @@ def the_giver_is_frozen():
         before = len(events("silent", giver.name))
         write(f"{path}/cgroup.procs", str(giver.pid))
         write(f"{path}/cgroup.freeze", "1")
+        let_all_go()
         until_silent(giver.name, before)
         write(f"{path}/cgroup.freeze", "0")
         verify(table.jobs)

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from simlib import SANITIZED, is_stopped
 from gpulib import Job, cudaw, cudaw_ok, equal, main
 from harness import until
-from momentslib import (OPTIONS, SIZE_MIB, gets_parts, gives_parts, hit, killed, one, pids,
-                        short_silence, two_processes, until_silent, verify, wait_for)
-from turnslib import CONTEXT_MIB, FOREVER, counting, events, members, start_daemon, started, take_turns
+from momentslib import (SIZE_MIB, gets_parts, gives_parts, hit, killed, one, pids,
+                        short_silence, start_daemon, two_processes, until_silent, verify, wait_for)
+from turnslib import CONTEXT_MIB, FOREVER, counting, events, members, started, take_turns
 
 STOPPED_S = 1
 MANY, ONE = 0, 1
@@ -20,7 +20,7 @@ MANY, ONE = 0, 1
 # ---- a job of two processes, and one of one
 
 def begin():
-    daemon, jobs = start_daemon(*OPTIONS), [two_processes("many"), one("one")]
+    daemon, jobs = start_daemon(), [two_processes("many"), one("one")]
     take_turns(jobs)
     return SimpleNamespace(daemon=daemon, jobs=jobs)
 
@@ -34,7 +34,7 @@ def one_is_killed(table):
 def the_daemon_is_killed(table):
     hit(table.daemon.pid, signal.SIGKILL)
     table.daemon.wait()
-    table.daemon = start_daemon(*OPTIONS)
+    table.daemon = start_daemon()
     until(lambda: len(members()) == 3, 10, "all have joined again")
 
 
@@ -76,7 +76,7 @@ def with_two_processes(deed):
 
 # ---- an allocation waits
 
-LONG = (*OPTIONS, "--quantum", "60", "--idle", "60")
+LONG = ("--quantum", "60", "--idle", "60")
 
 
 class Growing:

@@ -5,10 +5,11 @@ import os
 import signal
 import time
 
-import simlib  # noqa: F401
+from simlib import HELD, let_all_go
 from gpulib import check, cudaw, cudaw_ok, main
 from harness import until
-from turnslib import FOREVER, counting, finish, listed, members, ranks, rows, start_daemon, states, take_turns
+from turnslib import (FOREVER, counting, finish, hold_entering, listed, members, ranks, rows, start_daemon, states,
+                      take_turns)
 
 
 def are_together():
@@ -86,13 +87,17 @@ def the_user_pauses_one_of_two_jobs():
 def the_user_pauses_one_process():
     """Alone, as no other one waits for it. The others run on, but once they are out they wait for it."""
     start_daemon()
-    same = {"mode": "path", "CUDAW_JOB": "abc123", "CUDAW_NAME": "many", "CUDAW_SIM_COPY_GBPS": "0.3"}
+    same = {"mode": "path", "CUDAW_JOB": "abc123", "CUDAW_NAME": "many", **HELD}
     first, second, one = (counting("many", 70, FOREVER, **same), counting("many", 70, FOREVER, **same),
                           counting("one", 140, FOREVER))
     for moment in ("runs", "waits", "enters", "runs", "waits", "enters"):
         take_turns([first, second, one])
+        if moment == "enters":
+            hold_entering("many", "in")
         until(lambda: set(states("many")) == {moment}, 30, f"its processes are in the state {moment}")
-        cudaw_ok("pause", first.pid)
+        cudaw_ok("pause", "--no-wait", first.pid)
+        let_all_go()
+        until(lambda: first.state() == "paused", 30, "it is paused")
         take_turns([one])
         cudaw_ok("resume", first.pid)    # it may have to wait for its turn
         take_turns([first, second, one])

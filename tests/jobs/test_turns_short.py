@@ -9,12 +9,12 @@ import shutil
 import signal
 import time
 
-from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, unsanitized
+from simlib import MIB, SCRATCH, gpu_used, gpus_used, is_stopped, let_all_go, unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Group, Skip, check, cudaw_ok, equal, hog, main
 from harness import contains, need_other_users, scratch, until
-from momentslib import ALLOCS, OPTIONS, SIZE_MIB, is_asked, let_go, one, quick, short_silence, slow, state, verify, \
-    wait_for
-from turnslib import FOREVER, counting, events, members, start_daemon, started, take_turns
+from momentslib import ALLOCS, SIZE_MIB, holdable, is_asked, one, quick, short_silence, start_daemon, state, \
+    verify, wait_for
+from turnslib import FOREVER, counting, events, members, started, take_turns
 
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
 FULL = ("--mib", SIZE_MIB, "--allocs", ALLOCS, "--verify", 1, "--step-ms", 2, "--steps", FOREVER)
@@ -31,7 +31,7 @@ def gives_up(job, why):
 
 
 def a_kernel_does_not_end():
-    start_daemon(*OPTIONS)
+    start_daemon()
     spins = started("spins", "orders")
     for order in (f"alloc {SIZE_MIB}", "spin"):
         spins.process.stdin.write(f"{order}\n")
@@ -51,7 +51,7 @@ def a_kernel_does_not_end():
 def no_host_memory():
     """The memory of a simulated GPU counts for the group, too, and 256 MiB are left to others."""
     with Group(300 * MIB) as group:
-        start_daemon(*OPTIONS)
+        start_daemon()
         poor = started("poor", *group.command("counter", *FULL))
         poor.wait_steps(3)
         other = one("other")
@@ -74,7 +74,7 @@ def calls_driver(function):
 def the_driver_fails():
     """One cannot give at first, and the other one cannot take."""
     maps = calls_driver("cuMemMap")
-    start_daemon(*OPTIONS)
+    start_daemon()
     # The taker has all of its memory before the other one wants some: so the number of its calls is known.
     faults = {"taker": f"cuMemMap:{maps + 1}:999,cuMemcpyHtoDAsync_v2:2:999,cuMemUnmap:3:999",
               "giver": "cuMemcpyDtoHAsync_v2:1:999"}
@@ -88,7 +88,7 @@ def the_driver_fails():
 
 
 def two(silence=SILENCE_S):
-    start_daemon(*OPTIONS, "--silence", str(silence))
+    start_daemon(silence=silence)
     jobs = [one("first"), one("second")]
     take_turns(jobs)
     return jobs
@@ -144,7 +144,7 @@ def a_stranger_takes_what_is_given():
     giver, getter = is_asked(jobs)
     getter.send(signal.SIGSTOP)
     until(lambda: is_stopped(getter.pid), 10, "it is stopped")
-    let_go()
+    let_all_go()
     wait_for(giver, "waits")
     stranger, _ = hog()
     getter.send(signal.SIGCONT)
@@ -161,7 +161,7 @@ def mapped(job):
 
 def an_allocation_waits_for_a_job_that_is_stopped():
     """It does not fail because the user of the other has typed Ctrl-Z."""
-    start_daemon(*OPTIONS)
+    start_daemon()
     stopped = one("stopped")
     until(lambda: mapped(stopped) >= SIZE_MIB * MIB, 20, "it has told of all of its memory")
     needs = started("needs", "orders")
@@ -185,8 +185,8 @@ def an_allocation_waits_for_a_job_that_is_stopped():
 
 def one_that_cannot_fit_stops_nobody():
     """A process outside has taken what it needs. It gets its turn when that one has gone."""
-    start_daemon(*OPTIONS)
-    big = counting("big", 60, FOREVER, ALLOCS, CUDAW_NOTICES="1", **slow("big"))
+    start_daemon()
+    big = counting("big", 60, FOREVER, ALLOCS, CUDAW_NOTICES="1", **holdable("big"))
     big.wait_steps(3)
     cudaw_ok("pause", big.pid)
     small = one("small")
@@ -245,7 +245,7 @@ def two_users():
     shared = scratch()
     path, gpu = os.path.join(shared, "node.sock"), os.path.join(shared, "gpu")
     with environment(CUDAW_TURNS=path, CUDAW_SIM_SHARED=gpu):
-        start_daemon(*OPTIONS, "--socket", path)
+        start_daemon("--socket", path)
         jobs = []
         for uid, under in ((0, ["env"]), (65534, as_nobody)):
             jobs.append(started(f"of{uid}", shutil.which(under[0]), *under[1:], COUNTER, *FULL,
@@ -268,7 +268,7 @@ def in_a_namespace(name, *args):
 def two_pid_namespaces():
     """Both have the PID 1 there; the daemon knows them apart, and notices their ends."""
     need_root("unshare")
-    start_daemon(*OPTIONS)
+    start_daemon()
     jobs = [in_a_namespace("first", "--steps", 100), in_a_namespace("second")]
     for job in jobs:
         job.wait_steps(1)

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from simlib import MIB, is_stopped, knows_gpu
+from simlib import HOLD, MIB, hold, is_stopped, knows_gpu, let_go
 from gpulib import Job, check, cudaw_ok
 import daemons
 from harness import until
@@ -16,11 +16,10 @@ ENV = {"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory", "CUDAW_SIM_MEMORY": str
        "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB), "CUDAW_TSTP_TIMEOUT": "60"}
 
 
-def start_daemon(*options):
+def start_daemon(*options, **settings):
     """Its NVML knows the simulated GPU; the jobs have none."""
-    return daemons.start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2",
-                                "--linger", "600", *options,
-                                env=knows_gpu())
+    return daemons.start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--linger", "600", *options,
+                                env=knows_gpu(), **settings)
 
 
 def started(name, program, *args, mode="run", group=None, **env):
@@ -56,6 +55,19 @@ def events(kind, name=None):
 
 def states(name):
     return [row["state"] for row in rows(name)]
+
+
+def hold_entering(name, way):
+    """Its processes get memory, and their copies onto the GPU wait for @way: from before, as those of its steps must
+    not."""
+    def is_held():
+        found, held = set(states(name)), os.path.exists(HOLD[way])
+        if found == {"waits"} and not held:
+            hold(way)
+        elif "runs" in found and held:  # it was too late
+            let_go(way)
+        return held and found == {"enters"}
+    until(is_held, 30, f"{name} enters")
 
 
 def on_gpu(name):

@@ -116,8 +116,8 @@ class Cluster:
         for server in SERVERS:
             self.start(server)
         until(lambda: "idle" in self.run("sinfo", "-h", "-p", "low", "-o", "%t").stdout, 30, "the node is idle")
-        self.daemon = start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--residence", "0.2", "--linger",
-                                   "600", *options, env=knows_gpu())
+        self.daemon = start_daemon("--margin", f"{MARGIN_MIB}M", "--quantum", "0.5", "--linger", "600",
+                                   *options, env=knows_gpu())
 
     def start(self, server):
         with open(f"{self.path}/{server}.out", "ab") as out:
