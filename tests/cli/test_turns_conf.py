@@ -15,7 +15,7 @@ from json_docs import check_documented
 from memberlib import CUDAWD, MIB, NOBODY, UUID, Daemon, Member, a_job, as_nobody, connect, node_daemon
 
 SIZE = 600 * MIB    # two do not fit
-QUICK = "quantum = 0.2\nresidence = 0.05\n"
+QUICK = "quantum = 0.2\n"
 
 
 def written(text, path=None):
@@ -74,12 +74,20 @@ def samples(page):
 
 def test_options_count_before_the_file():
     path = written("[turns]\nidle = 3\nquantum = 500\nlinger = 60\n")
-    daemon = Daemon(Directory(), "--conf", path, "--quantum", "0.2", "--residence", "0.05")
+    daemon = Daemon(Directory(), "--conf", path, "--quantum", "0.2")
     first = Member(daemon, SIZE, "first")
     equal(first.wait("welcome"), "welcome 3000")
     second = Member(daemon, 0, "second")
     second.grow(SIZE)
     first.wait_turn("yield")
+
+
+def test_keys_that_are_no_options():
+    for key in ("residence", "silence"):
+        done = subprocess.run([CUDAWD, f"--{key}", "3"], capture_output=True, text=True, timeout=60 * PATIENCE,
+                              check=False)
+        equal(done.returncode, 2)
+        contains(done.stderr, f"unrecognized option '--{key}'")
 
 
 def test_the_users_own_file():
@@ -228,14 +236,14 @@ def ordered(*args, code=0):
 
 
 def test_set():
-    daemon = Daemon(Directory(), "--quantum", "1000", "--residence", "0.05")
+    daemon = Daemon(Directory(), "--quantum", "1000")
     first = joins(daemon, "first", SIZE)
     second = joins(daemon, "second")
     second.grow(SIZE)
     first.wait("watch")
     equal(ordered("set", "idle=3", "quantum=0", code=2),
           "cudaw: quantum: expected a number of seconds from 0.001 to 1000000, found '0'\n")
-    contains(ordered("set", "quantom=1", code=2), "expected quantum, residence, ")
+    contains(ordered("set", "quantom=1", code=2), "expected quantum, idle, ")
     equal(ordered("set", "quantum", code=2), "cudaw: expected KEY=VALUE, found 'quantum'\n")
     equal(Member(daemon).wait("welcome"), "welcome 500")
     equal((events("set"), first.count("yield")), ([], 0))
@@ -260,7 +268,7 @@ def test_set_stays_when_the_file_is_read_again():
 
 def test_drain():
     """Who runs is left alone, who is out stays out, and who comes leaves."""
-    daemon = Daemon(Directory(), "--quantum", "0.2", "--residence", "0.05")
+    daemon = Daemon(Directory(), "--quantum", "0.2")
     first = joins(daemon, "first", SIZE)
     second = joins(daemon, "second")
     second.grow(SIZE)

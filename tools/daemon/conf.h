@@ -6,7 +6,7 @@
  * libinih reads it, and this module checks every line:
  *
  *	[turns]
- *	quantum, ...		the keys of CONF_MAP, which are options of cudawd, too
+ *	quantum, ...		the keys of CONF_MAP
  *	join = node|off		for jobs, which read it themselves (common/conf_file.h)
  *	[user NAME]		a user or a UID
  *	weight = N		the most that the user's jobs may claim
@@ -28,21 +28,24 @@
 #include <stdbool.h>
 
 /* X(id, name, unit, preset) */
-#define CONF_MAP(X)                                                                     \
-	X(QUANTUM, "quantum", CONF_SECONDS, 0)     /* 0: as it takes to begin a turn */ \
-	X(RESIDENCE, "residence", CONF_SECONDS, 0) /* 0: likewise */                    \
-	X(IDLE, "idle", CONF_SECONDS, 0)           /* 0: likewise */                    \
-	X(REST, "rest", CONF_SECONDS, 16000)                                            \
-	X(SILENCE, "silence", CONF_SECONDS, 10000)                                      \
-	X(RESCUE, "rescue", CONF_DELAY, 20)              /* 0: never */                 \
-	X(CONTEXT_AFTER, "context-after", CONF_DELAY, 0) /* 0: never */                 \
-	X(LINGER, "linger", CONF_SECONDS, 5000)                                         \
-	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                    \
-	X(JOBS_PER_USER, "jobs-per-user", CONF_COUNT, 32) /* of a daemon for everybody */
+#define CONF_MAP(X)                                                                       \
+	X(QUANTUM, "quantum", CONF_SECONDS, 0) /* 0: 20 hand-overs (turns.h) */           \
+	X(IDLE, "idle", CONF_SECONDS, 0)       /* 0: as idleness.h says */                \
+	X(REST, "rest", CONF_SECONDS, 16000)                                              \
+	X(RESCUE, "rescue", CONF_DELAY, 20)              /* 0: never */                   \
+	X(CONTEXT_AFTER, "context-after", CONF_DELAY, 0) /* 0: never */                   \
+	X(LINGER, "linger", CONF_SECONDS, 5000)                                           \
+	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                      \
+	X(JOBS_PER_USER, "jobs-per-user", CONF_COUNT, 32) /* of a daemon for everybody */ \
+	X(RESIDENCE, "residence", CONF_SECONDS, 0)        /* 0: 5 hand-overs (turns.h) */ \
+	X(SILENCE, "silence", CONF_SECONDS, 10000)
 
 #define CONF_ID(id, ...) CONF_##id,
 enum conf_key { CONF_MAP(CONF_ID) CONF_KEYS };
 #undef CONF_ID
+
+/* The keys before this one are options of cudawd, too. */
+#define CONF_OPTIONS CONF_RESIDENCE
 
 enum conf_unit {
 	CONF_SECONDS, /* kept as milliseconds */

@@ -41,12 +41,10 @@ static const char help[] =
 	"      --conf FILE        read settings from FILE, not from cudaw.conf in /etc or ~/.config\n"
 	"      --quantum SECONDS  the length of a turn; by default 20 times a hand-over, at least 10,\n"
 	"                         at most 120 (a hand-over: one job gives memory, the next gets it)\n"
-	"      --residence SECONDS  the shortest turn; by default 5 times a hand-over, at least 2\n"
 	"      --idle SECONDS     a job that makes no GPU call for so long is idle; by default at most\n"
 	"                         5: by the time of its hand-overs, and its last pauses\n"
 	"      --rest SECONDS     the longest time that kernels have to end when a turn does (16).\n"
 	"                         They have 2 at first; if that was too short, next time twice that\n"
-	"      --silence SECONDS  a job that does not answer for so long is left alone (10)\n"
 	"      --rescue SECONDS   if Slurm stops a job before it has given its memory, continue it\n"
 	"                         after this time, so that it gives the memory; or never (0.02)\n"
 	"      --context-after SECONDS  a job gives its CUDA context, too, if another one has waited\n"
@@ -166,8 +164,8 @@ static bool take_key(struct options *options, enum conf_key key, const char *tex
 /* Returns -1, or an exit code. */
 static int parse(int argc, char **argv, struct options *options)
 {
-	struct option names[CONF_KEYS + 6] = {
-		[CONF_KEYS] = {"user", no_argument, NULL, 'u'},
+	struct option names[CONF_OPTIONS + 6] = {
+		[CONF_OPTIONS] = {"user", no_argument, NULL, 'u'},
 		{"socket", required_argument, NULL, 'S'},
 		{"conf", required_argument, NULL, 'c'},
 		{"help", no_argument, NULL, 'h'},
@@ -176,7 +174,7 @@ static int parse(int argc, char **argv, struct options *options)
 	bool good = true;
 	int opt;
 
-	for (int i = 0; i < CONF_KEYS; i++)
+	for (int i = 0; i < CONF_OPTIONS; i++)
 		names[i] = (struct option){conf_names[i], required_argument, NULL, FIRST_KEY + i};
 	while (good && (opt = getopt_long(argc, argv, "hV", names, NULL)) != -1) {
 		switch (opt) {

@@ -26,8 +26,8 @@ START_TEST(test_all_keys)
 			"jobs-per-user = 16\njoin = node\n",
 			&conf, why),
 		0);
-	const double wanted[CONF_KEYS] = {30000, 2000,  500,     8000,      20000,
-					  0,     60000, 3600000, 1UL << 30, 16};
+	const double wanted[CONF_KEYS] = {30000,   500,       8000, 0,    60000,
+					  3600000, 1UL << 30, 16,   2000, 20000};
 
 	for (int i = 0; i < CONF_KEYS; i++) {
 		ck_assert_int_eq(conf.values.given[i], true);
@@ -92,8 +92,8 @@ static const struct {
 	{"[turns x]", 1, "expected [turns], found '[turns x]'"},
 	{"[turns]\n[turns]", 2, "[turns] is there twice"},
 	{"[turns]\nquantom = 3", 2,
-	 "expected quantum, residence, idle, rest, silence, rescue, context-after, linger, "
-	 "margin, jobs-per-user, join, found 'quantom'"},
+	 "expected quantum, idle, rest, rescue, context-after, linger, margin, "
+	 "jobs-per-user, residence, silence, join, found 'quantom'"},
 	{"[turns]\n\nquantum = 0", 3,
 	 "quantum: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\nidle = 1000001", 2,
@@ -140,8 +140,8 @@ static const struct {
 	{"[hooks]\ntimeout = 0", 2,
 	 "timeout: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\non_freed = /bin/true", 2,
-	 "expected quantum, residence, idle, rest, silence, rescue, context-after, linger, "
-	 "margin, jobs-per-user, join, found 'on_freed'"},
+	 "expected quantum, idle, rest, rescue, context-after, linger, margin, "
+	 "jobs-per-user, residence, silence, join, found 'on_freed'"},
 };
 
 START_TEST(test_hooks)
