@@ -73,7 +73,7 @@ def test_the_machines_daemon_works_without_rights():
         with daemon_of_systemd(path, *confined, mode=0o666) as pid, connected_by_another(path) as (connection, other):
             member = Member(None, name="train", connection=connection)
             member.wait("welcome")
-            contains(until(lambda: read(f"/proc/{pid}/status"), 1, "it runs"), "CapEff:\t00000000000000e4\n")
+            contains(until(lambda: read(f"/proc/{pid}/status"), 10, "it runs"), "CapEff:\t00000000000000e4\n")
             found = json.loads(cudaw("turns", "--json").out)
             equal((found["pid"], [(row["pid"], row["name"]) for row in found["members"]]), (pid, [(other, "train")]))
             member.grow(1 << 20)

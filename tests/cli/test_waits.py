@@ -50,6 +50,9 @@ def test_what_is_not_listed():
     refused("job.wait(timeout=2)\n", "wait(..., 2)")
     refused("connection.settimeout(1)\n", "settimeout(..., 1)")
     refused("signal.alarm(3)\n", "alarm(..., 3)")
+    refused("job.until(lambda: has(job,\n                      1), 2, 'it has one')\n", "until(..., 2)")
+    refused("end = time.monotonic() + 1.5\n", "monotonic() + 1.5")
+    refused("ck_assert(drained(clock_ms() + 20));\n", "clock_ms() + 20", name="tests/unit/test_x.c")
 
 
 def test_a_poll_that_ends_by_itself_is_one():
@@ -66,6 +69,7 @@ def test_what_is_no_window():
     taken(POLL)
     taken("	while (!get(&done))\n		usleep(1000);\n", name="tests/unit/test_x.c")
     taken("time.sleep(rng.uniform(0, 0.2))\n")
+    taken("until(ends, 20, 'it ends')\nend = time.monotonic() + 2 * PATIENCE\n")
     taken("time.sleep(60)\ncudaw('--timeout', 60)\nHANG_MS = 30000\n")
     taken("until [ -e done ]; do sleep 0.02; done\n", name="tests/guests/x.sh")
 

@@ -72,7 +72,7 @@ def forks_while_cuda_starts():
         check(listens(job.pid), "the job does not listen")
         job.process.kill()
         job.process.wait()
-        until(lambda: not listens(job.pid), 2, "no child listens for its dead parent")
+        until(lambda: not listens(job.pid), 20, "no child listens for its dead parent")
         job.process.stdin.close()
         job.discard()
 
