@@ -204,6 +204,7 @@ def test_addresses():
 def test_it_has_no_rights():
     Directory()
     server = Server()
+    server.ask()    # the process below serves, for which it has given up its rights
     below, = descendants(server.process.pid)
     with open(f"/proc/{below}/status", encoding="ascii") as file:
         fields = dict(line.split(":", 1) for line in file)
@@ -215,6 +216,7 @@ def test_it_has_no_rights():
     equal(server.process.wait(30 * PATIENCE), 1, "the exit code")
     contains(server.process.stderr.read(), "the process that serves was ended by signal 9")
     server = Server()
+    server.ask()
     below, = descendants(server.process.pid)
     server.process.kill()
     until(lambda: not os.path.exists(f"/proc/{below}") or is_zombie(below), 20, "it ends with the command")
