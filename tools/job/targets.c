@@ -5,7 +5,7 @@
 #include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
-#include "tools/process/criu/tree.h"
+#include "tools/process/criu/tcp.h"
 #include "tools/report/report.h"
 
 #include <signal.h>
@@ -88,14 +88,29 @@ static bool is_among_all(const struct targets *targets, const struct job *job)
 	return targets->all && !*targets->only.gpu && narrow_has_user(&targets->only, job);
 }
 
-/*
- * A stopped process answers nobody. A resume continues it, with its children, because an
- * interrupted snapshot stops them all, and a wait waits for it; every other request leaves it out.
- */
-static void wake_stopped(struct targets *targets)
+void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
+{
+	if (job->described)
+		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
+	else
+		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
+}
+
+/* Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. */
+static void wake(const struct job *job)
 {
 	struct tree tree;
 
+	tree_find(&tree, &job->process, job->directory->owner);
+	tcp_repair(&tree, false);
+	tree_signal(&tree, SIGCONT);
+}
+
+/*
+ * A stopped process answers nobody. A resume continues it, and a wait waits for it; every other request leaves it out.
+ */
+static void wake_stopped(struct targets *targets)
+{
 	for (size_t i = 0; i < targets->list.n; i++) {
 		struct job *job = &targets->list.jobs[i];
 
@@ -108,10 +123,8 @@ static void wake_stopped(struct targets *targets)
 			continue;
 		}
 		if (targets->continues) {
-			if (!targets->dry_run) {
-				tree_find(&tree, &job->process, job->directory->owner);
-				tree_signal(&tree, SIGCONT);
-			}
+			if (!targets->dry_run)
+				wake(job);
 			job->continued = true;
 			if (process_can_signal())
 				continue;
@@ -137,14 +150,6 @@ static bool is_dealt_with(const struct targets *targets, char **word)
 			return true;
 	}
 	return false;
-}
-
-void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
-{
-	if (job->described)
-		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
-	else
-		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
 /* True if a word is the PID of @job. */

@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
+#include <sys/ipc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -28,6 +31,8 @@
 
 static struct tree tree;
 static char why[512];
+static bool may_pass; /* what @why says */
+static struct tcp_sockets ports;
 
 /* Of this process. */
 static void find_tree(void)
@@ -38,9 +43,10 @@ static void find_tree(void)
 	tree_find(&tree, &self, getuid());
 }
 
-static bool keep_first(void *arg, const char *text)
+static bool keep_first(void *arg, const char *text, bool passes)
 {
 	(void)arg;
+	may_pass = passes;
 	snprintf(why, sizeof(why), "%s", text);
 	return false;
 }
@@ -53,7 +59,7 @@ static bool is_refused_for(const char *text)
 {
 	find_tree();
 	*why = '\0';
-	outside_find(&tree, keep_first, NULL);
+	outside_find(&tree, getpid(), &ports, keep_first, NULL);
 	return strstr(why, text);
 }
 
@@ -188,27 +194,31 @@ static bool leave_network(void)
 	return fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &lo) && !close(fd);
 }
 
-/* Whether there is a connection of this process to itself now. */
-static bool connect_here(void)
+/* Both ends of a connection of this process to itself; the second is -1 where it is not to be @accepted. */
+static bool connect_here(int ends[2], bool accepted)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	socklen_t size = sizeof(at);
-	int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+	int server = socket(AF_INET, SOCK_STREAM, 0);
 
-	return !bind(server, (void *)&at, size) && !listen(server, 1) &&
-	       !getsockname(server, (void *)&at, &size) && !connect(client, (void *)&at, size) &&
-	       accept(server, NULL, NULL) >= 0;
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(server, (void *)&at, size) || listen(server, 1) ||
+	    getsockname(server, (void *)&at, &size) || connect(ends[0], (void *)&at, size))
+		return false;
+	ends[1] = accepted ? accept(server, NULL, NULL) : -1;
+	return !accepted || (ends[1] >= 0 && !close(server));
 }
 
 START_TEST(every_process_has_its_own_network)
 {
 	int fds[2];
 	char there = 'n';
+	int ends[2];
 
 	ck_assert_int_eq(pipe(fds), 0);
 	if (!fork()) {
 		if (leave_network())
-			there = connect_here() ? 'y' : '?';
+			there = connect_here(ends, false) ? 'y' : '?';
 		ck_assert_int_eq(write(fds[1], &there, 1), 1);
 		wait_for_signal(NULL);
 	}
@@ -217,9 +227,132 @@ START_TEST(every_process_has_its_own_network)
 	if (there == 'n')
 		printf("# no network can be made here (it takes root)\n");
 	else
-		ck_assert_msg(is_refused_for("is a TCP connection to 127.0.0.1:"), "%s", why);
+		ck_assert_msg(is_refused_for("has a TCP connection from 127.0.0.1:"), "%s", why);
 	find_tree();
 	end_children();
+}
+END_TEST
+
+/* What a case of connections does with the ends of one. */
+enum connection { BOTH_ENDS, HALF_CLOSED, NOT_ACCEPTED, CLOSED_THERE, SHARED, CONNECTIONS };
+
+/* In the process of a case; @text is the reason, "" for none. */
+static void look_at_connection(enum connection is, const char *text)
+{
+	int ends[2];
+	pid_t other;
+
+	ck_assert(connect_here(ends, is != NOT_ACCEPTED));
+	if (is == CLOSED_THERE)
+		close(ends[1]);
+	if (is == HALF_CLOSED)
+		ck_assert_int_eq(shutdown(ends[1], SHUT_WR), 0);
+	/* A process with another parent. */
+	if (is == SHARED && !fork()) {
+		other = fork();
+		while (!other)
+			pause();
+		_exit(0);
+	}
+	if (is == SHARED)
+		wait(NULL);
+	if (*text)
+		ck_assert_msg(is_refused_for(text), "%d: %s", is, why);
+	else
+		ck_assert_msg(!is_refused_for("TCP"), "%d: %s", is, why);
+	ck_assert_int_eq(may_pass, is == NOT_ACCEPTED);
+	ck_assert(is == NOT_ACCEPTED || tcp_are_connected(&ports));
+	/* Its group: the process that has no parent any more, too. */
+	kill(0, SIGKILL);
+}
+
+START_TEST(connections_have_both_ends_here)
+{
+	static const char *const texts[] = {
+		[BOTH_ENDS] = "",
+		[HALF_CLOSED] = "",
+		[NOT_ACCEPTED] = "that it has not accepted yet (try again)",
+		[CLOSED_THERE] = "that the other end has closed",
+		[SHARED] = " has open, too, which is not part of the job",
+	};
+	int status;
+
+	if (!fork()) {
+		ck_assert_int_eq(setpgid(0, 0), 0);
+		look_at_connection(_i, texts[_i]);
+	}
+	ck_assert_int_gt(wait(&status), 0);
+	ck_assert_int_eq(WTERMSIG(status), SIGKILL);
+}
+END_TEST
+
+/*
+ * What waits for more of the same (TCP_CORK) is sent first; data that the other end has no room for stays. In repair
+ * mode nothing can be sent, and afterwards all is as before.
+ */
+START_TEST(connections_come_to_rest_and_are_repaired)
+{
+	int ends[2], on = 1, unread = 0;
+	static char data[1 << 20];
+
+	ck_assert(connect_here(ends, true));
+	find_tree();
+	ck_assert_int_eq(setsockopt(ends[0], IPPROTO_TCP, TCP_CORK, &on, sizeof(on)), 0);
+	ck_assert_int_eq(send(ends[0], "corked", 6, 0), 6);
+	ck_assert(tcp_rest(&tree));
+	ck_assert_int_eq(ioctl(ends[1], FIONREAD, &unread), 0);
+	ck_assert_int_eq(unread, 6);
+	while (send(ends[0], data, sizeof(data), MSG_DONTWAIT) > 0)
+		;
+	ck_assert(!tcp_rest(&tree));
+	tcp_repair(&tree, true);
+	if (send(ends[1], "x", 1, MSG_DONTWAIT) == 1)
+		printf("# no connection can be repaired here (it takes root)\n");
+	tcp_repair(&tree, false);
+	ck_assert_int_eq(send(ends[1], "x", 1, MSG_DONTWAIT), 1);
+	ck_assert_int_eq(recv(ends[0], data, sizeof(data), MSG_DONTWAIT) > 0, 1);
+}
+END_TEST
+
+START_TEST(addresses_are_read_as_they_are_written)
+{
+	static const char *const good[] = {"127.0.0.1:80", "[::1]:65535", "0.0.0.0:1",
+					   "[fe80::1]:22"};
+	static const char *const bad[] = {
+		"",         "127.0.0.1",         "127.0.0.1:80 ", "[::1:80", "localhost:80",
+		"1.2.3:80", "[::ffff:1.2.3.4:80"};
+	char text[TCP_TEXT_SIZE];
+	struct tcp_end end;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		ck_assert(tcp_parse(good[i], &end));
+		ck_assert_str_eq(tcp_text(&end, text), good[i]);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		ck_assert_msg(!tcp_parse(bad[i], &end), "%s", bad[i]);
+}
+END_TEST
+
+/* Also where CRIU would say so, but only after a pause. */
+START_TEST(what_criu_does_not_take)
+{
+	int fd = syscall(SYS_pidfd_open, getppid(), 0), own = syscall(SYS_pidfd_open, getpid(), 0);
+	char ring[120] = {0};
+
+	ck_assert_msg(is_refused_for("is a pidfd of "), "%s", why);
+	close(fd);
+	ck_assert(!is_refused_for("is a pidfd of "));
+	close(own);
+	fd = syscall(SYS_io_uring_setup, 4, ring);
+	if (fd < 0)
+		printf("# no io_uring here\n");
+	else
+		ck_assert_msg(is_refused_for("is anon_inode:[io_uring], which"), "%s", why);
+	close(fd);
+	fd = shmget(IPC_PRIVATE, 4096, 0600);
+	ck_assert_ptr_ne(shmat(fd, NULL, 0), (void *)-1);
+	ck_assert_int_eq(shmctl(fd, IPC_RMID, NULL), 0);
+	ck_assert_msg(is_refused_for("has System V shared memory"), "%s", why);
 }
 END_TEST
 
@@ -239,7 +372,8 @@ static int refuses_an_orphan(void)
 	between = fork();
 	if (!between) {
 		if (!fork())
-			wait_for_signal(NULL);
+			while (pause())
+				;
 		_exit(0);
 	}
 	waitpid(between, NULL, 0);
@@ -310,6 +444,10 @@ int main(void)
 	}
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
+	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);
+	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
+	tcase_add_test(tc, addresses_are_read_as_they_are_written);
+	tcase_add_test(tc, what_criu_does_not_take);
 	tcase_add_test(tc, processes_of_the_session_are_below_it);
 	tcase_add_test(tc, periodic_timers_are_not_lost);
 	suite_add_tcase(s, tc);

@@ -120,6 +120,7 @@ static int run(struct restoring *r, const char *path)
 	}
 	criu_files_free(&r->files);
 	memory_files_free(&r->memory_files);
+	free(r->ports.all);
 	json_decref(r->facts);
 	snapshot_close(&r->snapshot);
 	return !ret && r->wait && !r->check ? await_end(job) : ret;

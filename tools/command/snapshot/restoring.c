@@ -234,7 +234,7 @@ static int start_stopped(struct restoring *r, int images, struct tree *tree)
 	/* With --paused the job's memory stays in the snapshot. */
 	if (!r->unverified)
 		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
-	started = criu_restore(&r->criu, images, path);
+	started = criu_restore(&r->criu, images, path, tcp_are_connected(&r->ports));
 	r->criu_ms = clock_ms() - begin;
 	/* Nobody waits for them, except for the job with --wait. */
 	if (!r->wait)

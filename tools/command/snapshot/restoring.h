@@ -15,6 +15,7 @@
 #include "tools/process/criu/criu_files.h"
 #include "tools/process/criu/memory_files.h"
 #include "tools/process/criu/needs.h"
+#include "tools/process/criu/ports.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -35,6 +36,7 @@ struct restoring {
 	struct criu_files files;
 	json_t *facts; /* host.json, once it is checked */
 	struct memory_files memory_files;
+	struct tcp_sockets ports;
 	char runtime_dir[PATH_MAX]; /* of the job's socket */
 	uid_t uid;                  /* owner of @runtime_dir */
 	struct criu criu;

@@ -6,6 +6,7 @@
 #include "common/nvml.h"
 #include "common/patience.h"
 #include "common/system/proc.h"
+#include "common/text.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/process/process.h"
 #include "tools/report/report.h"
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,7 +46,8 @@ static int check_id(const struct restoring *r, pid_t id)
 	else if (state == 'T')
 		snprintf(why, sizeof(why), "; it is stopped");
 	complain("%s: %s needs the id %d, which '%s' has now%s", r->path,
-		 whole ? "the job's process" : "a child or thread of the job", id, name, why);
+		 whole ? "the job's process" : "another process or thread of the job", id, name,
+		 why);
 	return EXIT_FAILED;
 }
 
@@ -95,6 +98,58 @@ static int check_gpus_and_image(struct restoring *r)
 	return ret;
 }
 
+/* Whether the image in @directory has a process or thread of the number @id. */
+static bool has_core(int directory, pid_t id)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "core-%d.img", id);
+	return id > 0 && !faccessat(directory, name, F_OK, 0);
+}
+
+/* A process whose session or process group, *@id, has a number of the image; 0: none. */
+static pid_t find_member(int directory, pid_t *id)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (proc && !found && (entry = readdir(proc))) {
+		pid_t pid = atoi(entry->d_name);
+
+		*id = pid > 0 ? getsid(pid) : 0;
+		if (pid > 0 && !has_core(directory, *id))
+			*id = getpgid(pid);
+		found = has_core(directory, *id) ? pid : 0;
+	}
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+/* The ids are not free either while they are those of sessions or groups, whose first process has ended. */
+static int check_sessions(const struct restoring *r, int directory)
+{
+	struct patience patience = {0};
+	char path[64], name[64] = "?", clean[64];
+	pid_t id, pid, parent;
+
+	/* That of one that has ended is free once its parent has waited for it. */
+	while ((pid = find_member(directory, &id)) && host_process(pid, &parent) == 'Z' &&
+	       patience_ms(&patience) < PARENT_MS)
+		usleep(RETRY_US);
+	if (!pid)
+		return EXIT_DONE;
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	host_read_line(path, name, sizeof(name));
+	format_copy(clean, sizeof(clean), name);
+	complain(
+		"%s: the job needs the id %d, which is that of the session or process group of process %d (%s): "
+		"end it first",
+		r->path, id, pid, clean);
+	return EXIT_FAILED;
+}
+
 /* The ids of all other processes and threads: CRIU's image has a file for each, and for the job's. */
 static int check_ids(const struct restoring *r, int directory)
 {
@@ -114,6 +169,8 @@ static int check_ids(const struct restoring *r, int directory)
 			ret = id == r->snapshot.manifest.pid ? ret : check_id(r, id);
 		}
 	closedir(dir);
+	if (!ret)
+		ret = check_sessions(r, directory);
 	if (ret || whole)
 		return ret;
 	complain("%s: host-%u: expected the process %d, found others", r->path,
@@ -145,6 +202,22 @@ static int check_memory_files(struct restoring *r)
 	return EXIT_DONE;
 }
 
+/* Whether the job's TCP sockets can be made here. */
+static int check_ports(struct restoring *r)
+{
+	struct snapshot_error error;
+	int ret = ports_read(&r->ports, r->facts, &error);
+
+	if (!ret)
+		ret = ports_check(&r->ports, !r->check, &error);
+	if (ret)
+		return opened_refuse(r->path, ret, &error);
+	if (!tcp_are_connected(&r->ports) || criu_may_repair(&r->criu))
+		return EXIT_DONE;
+	complain("%s", r->criu.why);
+	return EXIT_UNSUPPORTED;
+}
+
 static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->snapshot.manifest.index;
@@ -160,6 +233,7 @@ static int check_opened(struct restoring *r)
 	} else {
 		ret = check_ids(r, directory);
 		ret = worse(ret, check_memory_files(r));
+		ret = worse(ret, check_ports(r));
 		ret = worse(ret, needs_opened(&r->snapshot, &r->files));
 	}
 	close(directory);

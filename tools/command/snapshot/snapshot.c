@@ -214,6 +214,7 @@ static int run(struct taking *t, const char *path)
 	else if (t->job)
 		ret = take(t);
 	memory_files_free(&t->memory_files);
+	free(t->ports.all);
 	jobs_free(&t->list);
 	return ret;
 }

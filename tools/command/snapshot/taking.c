@@ -10,6 +10,7 @@
 #include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
 #include "tools/job/outcome.h"
+#include "tools/process/criu/ports.h"
 #include "tools/process/program.h"
 #include "tools/report/report.h"
 
@@ -80,6 +81,14 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
+static void put_facts(struct json_out *out, const void *arg)
+{
+	const struct taking *t = arg;
+
+	memory_files_put(out, &t->memory_files);
+	ports_put(out, &t->ports);
+}
+
 /* If we have stopped the processes: none has run since the image was made. 0 or a negative errno. */
 static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
@@ -97,10 +106,8 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 		struct snapshot_error *error)
 {
 	pid_t stopped[TREE_MAX];
-	struct host_facts facts = {.ms = t->criu_ms,
-				   .stopped = stopped,
-				   .put = memory_files_put,
-				   .arg = &t->memory_files};
+	struct host_facts facts = {
+		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = t};
 	int ret;
 
 	for (size_t i = 0; i < tree->n; i++)
@@ -144,6 +151,10 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 		struct snapshot_error *error)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
+	const struct criu_what what = {.root = t->job->pid,
+				       .stopped = t->stopped ? tree : NULL,
+				       .job = t->job->pid,
+				       .connected = tcp_are_connected(&t->ports)};
 	int images = host_image_open(dir, index, error), ret;
 	struct snapshot_error ignored;
 
@@ -152,7 +163,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 	snapshot_name(SNAPSHOT_HOST, index, name);
 	snprintf(path, sizeof(path), "%s/%s", t->path, name);
 	ret = memory_files_name(&t->memory_files, true, error);
-	if (!ret && !criu_dump(&t->criu, images, path, t->job->pid))
+	if (!ret && !criu_dump(&t->criu, images, path, &what))
 		ret = snapshot_fail(error, t->criu.again ? -EAGAIN : -EIO, "%s", t->criu.why);
 	memory_files_name(&t->memory_files, false, &ignored);
 	t->maps = !ret && maps_since(t);
@@ -193,6 +204,9 @@ static void tell_saved(const struct taking *t)
 /* Kill the job, which is safe in the snapshot of the directory @dir. */
 static void end_job(const struct taking *t, int dir, const struct tree *tree)
 {
+	/* The connections among them end without a word, so that their ports are free at once. */
+	if (tcp_are_connected(&t->ports))
+		tcp_repair(tree, true);
 	tree_kill(tree);
 	memory_files_remove(&t->memory_files);
 	snapshot_in_use_clear(dir, t->job->own_pid);
@@ -226,28 +240,32 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 	return taking_check_tree(tree, error);
 }
 
-/*
- * Check once more what CRIU cannot take. Before --stop, and if there are files in memory, the processes are stopped,
- * and stay so: nothing changes between this look, CRIU's and the end. Others are not, as a shell that runs the job
- * takes it for suspended then. 0 or a negative errno.
- */
+/* Check once more what CRIU cannot take, if need be with the processes stopped. 0 or a negative errno. */
 static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
 	int ret = taking_check_processes(t, tree, error);
 
-	if (ret || (!t->stop && !t->memory_files.n && !t->maps))
+	if (ret || !taking_stops(t))
 		return ret;
 	t->stopped = true;
 	if (!tree_stop(tree, &t->job->process, t->job->directory->owner))
 		return snapshot_fail(error, -EBUSY,
 				     "a process of it does not stop, or was continued (SIGCONT)");
-	return taking_check_found(t, tree, error);
+	ret = taking_check_found(t, tree, error);
+	if (!ret && tcp_are_connected(&t->ports) && !tcp_rest(tree))
+		ret = snapshot_fail(
+			error, -EAGAIN,
+			"a process has not read what another one has sent to it by TCP, and there is "
+			"no room for more (try again)");
+	return ret;
 }
 
 static void let_continue(struct taking *t, const struct tree *tree)
 {
-	if (t->stopped)
+	if (t->stopped) {
+		tcp_repair(tree, false);
 		tree_continue(tree);
+	}
 	t->stopped = false;
 }
 

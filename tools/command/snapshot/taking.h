@@ -15,6 +15,7 @@
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/memory_files.h"
+#include "tools/process/criu/tcp.h"
 #include "tools/process/criu/tree.h"
 
 #include <limits.h>
@@ -33,6 +34,7 @@ struct taking {
 	bool stays_paused;
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
+	struct tcp_sockets ports;         /* likewise */
 	bool maps;                        /* a file in memory, which was not there before CRIU */
 	bool stopped;                     /* the processes, by us, until they are ended or let go */
 	double criu_ms, ms;               /* CRIU, and all from the request on */
@@ -45,7 +47,8 @@ int taking_fail(const struct taking *t, const char *why);
 /*
  * Whether CRIU can take the job's processes: all in our PID namespace, of one user, one of them on
  * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
- * negative errno, with @error: the first reason. With t->check all reasons are printed, instead.
+ * negative errno, with @error: the first reason; -EAGAIN: it may be over a moment later. With t->check all reasons are
+ * printed, instead.
  */
 int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error);
 
@@ -54,6 +57,12 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 
 /* The part of that which only needs @tree: of one user, and all found. 0 or a negative errno. */
 int taking_check_tree(const struct tree *tree, struct snapshot_error *error);
+
+/*
+ * Whether the processes are stopped before CRIU, and stay so until the snapshot is whole or given up: nothing changes
+ * between the last look, CRIU's and the end. Not always, as a shell that runs the job takes it for suspended then.
+ */
+bool taking_stops(const struct taking *t);
 
 /*
  * Whether another job has its memory in the directory. Nobody holds the directory's lock between a

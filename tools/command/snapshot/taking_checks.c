@@ -14,7 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define END_MS 3000 /* for an unresponsive job to exit */
+#define END_MS   3000 /* for an unresponsive job to exit */
+#define AGAIN_MS 2000 /* for what passes, as a connection that is not accepted yet */
+#define LOOK_MS  20
 
 int taking_fail(const struct taking *t, const char *why)
 {
@@ -71,29 +73,42 @@ int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
 	return 0;
 }
 
+bool taking_stops(const struct taking *t)
+{
+	return t->stop || t->memory_files.n || t->maps || tcp_are_connected(&t->ports);
+}
+
 int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
+	int left = AGAIN_MS, ret;
+
 	if (!t->job->seen || !host_same_ids(t->job->pid))
 		return snapshot_fail(error, -ENOTSUP,
 				     "it is in another PID namespace (a container), where it is "
 				     "process %d: run 'cudaw snapshot' there",
 				     t->job->own_pid);
-	tree_find(tree, &t->job->process, t->job->directory->owner);
-	return taking_check_found(t, tree, error);
+	for (;; left -= LOOK_MS) {
+		tree_find(tree, &t->job->process, t->job->directory->owner);
+		ret = taking_check_found(t, tree, error);
+		if (ret != -EAGAIN || left <= 0 || t->check)
+			return ret;
+		usleep(LOOK_MS * 1000);
+	}
 }
 
-static int check_children(const struct taking *t, const struct tree *tree,
-			  struct snapshot_error *error)
+/* Other processes of the tree that are in the list of those that use the GPU. */
+static int check_users(const struct taking *t, const struct tree *tree,
+		       struct snapshot_error *error)
 {
 	int directory = job_open_directory(t->job), ret = 0;
 	char name[32];
 
-	for (size_t i = 1; i < tree->n && directory >= 0 && !ret; i++) {
+	for (size_t i = 0; i < tree->n && directory >= 0 && !ret; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
-		if (!faccessat(directory, name, F_OK, 0))
+		if (tree->pids[i] != t->job->pid && !faccessat(directory, name, F_OK, 0))
 			ret = snapshot_fail(
 				error, -ENOTSUP,
-				"its child %d uses the GPU as well; a snapshot can hold "
+				"its process %d uses the GPU as well; a snapshot can hold "
 				"only one process that does",
 				tree->pids[i]);
 	}
@@ -102,15 +117,27 @@ static int check_children(const struct taking *t, const struct tree *tree,
 	return ret;
 }
 
+static int check_namespaces(const struct tree *tree, struct snapshot_error *error)
+{
+	struct process process;
+
+	for (size_t i = 0; i < tree->n; i++)
+		if (process_find(tree->pids[i], &process) && process.own_pid != process.pid)
+			return snapshot_fail(error, -ENOTSUP,
+					     "its process %d is in a PID namespace of its own",
+					     tree->pids[i]);
+	return 0;
+}
+
 /* The reasons: the first one, and with --check all, which are printed. */
 struct finding {
 	const struct taking *t;
 	struct snapshot_error *error;
-	bool any;
+	bool any, lasts; /* lasts: one that will not be over a moment later */
 };
 
 /* True if the others are to be found, too. */
-static bool take_reason(void *arg, const char *why)
+static bool take_reason(void *arg, const char *why, bool passes)
 {
 	struct finding *f = arg;
 
@@ -119,6 +146,7 @@ static bool take_reason(void *arg, const char *why)
 	else
 		snapshot_fail(f->error, -ENOTSUP, "%s", why);
 	f->any = true;
+	f->lasts |= !passes;
 	return f->t->check;
 }
 
@@ -126,20 +154,25 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 {
 	struct finding f = {.t = t, .error = error};
 	struct snapshot_error one;
-	bool goes_on = !taking_check_tree(tree, &one) || take_reason(&f, one.text);
+	bool goes_on = !taking_check_tree(tree, &one) || take_reason(&f, one.text, false);
 
-	if (goes_on && check_children(t, tree, &one))
-		goes_on = take_reason(&f, one.text);
+	if (goes_on && check_users(t, tree, &one))
+		goes_on = take_reason(&f, one.text, false);
+	if (goes_on && check_namespaces(tree, &one))
+		goes_on = take_reason(&f, one.text, false);
 	if (goes_on && check_alone(t, &one))
-		goes_on = take_reason(&f, one.text);
+		goes_on = take_reason(&f, one.text, false);
 	memory_files_free(&t->memory_files);
 	if (goes_on && !memory_files_find(&t->memory_files, tree, one.text, sizeof(one.text)))
-		goes_on = take_reason(&f, one.text);
-	if (goes_on && (t->stop || t->memory_files.n) && !process_can_signal())
-		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL);
+		goes_on = take_reason(&f, one.text, false);
 	if (goes_on)
-		outside_find(tree, take_reason, &f);
-	return f.any ? -ENOTSUP : 0;
+		outside_find(tree, t->job->pid, &t->ports, take_reason, &f);
+	goes_on = !f.any || t->check;
+	if (goes_on && taking_stops(t) && !process_can_signal())
+		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL, false);
+	if (goes_on && tcp_are_connected(&t->ports) && !criu_may_repair(&t->criu))
+		take_reason(&f, t->criu.why, false);
+	return !f.any ? 0 : f.lasts ? -ENOTSUP : -EAGAIN;
 }
 
 /*

@@ -34,9 +34,12 @@
 #define MIN_MINOR 1
 #define WORK      "cudaw-criu-XXXXXX"
 #define GRACE_MS  1000 /* for CRIU to end by itself after the process of its image has ended */
-/* What CRIU says of a connection, as by a 'cudaw ps': which the job has, or is yet to accept. */
-#define CONNECTED  "External socket is used"
-#define CONNECTING "in-flight socket"
+/*
+ * What CRIU says of a connection, as by a 'cudaw ps': which the job has, or is yet to accept; and of TCP connections
+ * that the last look has not seen.
+ */
+static const char *const passing[] = {"External socket is used", "in-flight socket",
+				      "Connected TCP socket", "In-flight connection"};
 #define GHOST_SIZE "1G" /* of deleted files that are still open: the image holds them */
 
 /* The program in PATH; false: it is not there. */
@@ -78,6 +81,11 @@ static uint64_t file_capabilities(const char *path)
 	return le32toh(data.data[0].permitted) | (uint64_t)le32toh(data.data[1].permitted) << 32;
 }
 
+static uint64_t capabilities(const struct criu *criu)
+{
+	return own_capabilities() | file_capabilities(criu->path);
+}
+
 /*
  * Whether CRIU has the capabilities that it needs: those of this process, or those of its file. In a container
  * even root may lack them. CRIU 4.2 waits for ever in a restore if it may not drop what a process has dropped
@@ -85,10 +93,20 @@ static uint64_t file_capabilities(const char *path)
  */
 static bool is_permitted(const struct criu *criu)
 {
-	uint64_t has = own_capabilities() | file_capabilities(criu->path);
+	uint64_t has = capabilities(criu);
 
 	return has & (1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE) &&
 	       has & 1ULL << CAP_SETPCAP;
+}
+
+bool criu_may_repair(struct criu *criu)
+{
+	if (capabilities(criu) & 1ULL << CAP_NET_ADMIN)
+		return true;
+	snprintf(criu->why, sizeof(criu->why),
+		 "%.300s is not permitted to carry TCP connections, which needs CAP_NET_ADMIN",
+		 criu->path);
+	return false;
 }
 
 /* Its version is known; false with why if the version or the permissions do not suffice. */
@@ -234,12 +252,24 @@ static void remove_work(const struct criu *criu)
 	rmdir(criu->work);
 }
 
+/* Whether one has ended that should not. No pidfd reports it, as nobody has waited for its threads. */
+static bool any_ended(const struct criu_what *what)
+{
+	if (!what->stopped)
+		return host_await_end(what->job, 0);
+	for (size_t i = 0; i < what->stopped->n; i++)
+		/* It was a zombie before. */
+		if (what->stopped->runs[i] && host_await_end(what->stopped->pids[i], 0))
+			return true;
+	return false;
+}
+
 /*
- * Wait until CRIU, the process @pid, has ended, and show how long it has worked in @path. If @job
- * (0: none) is killed while CRIU traces it, CRIU may wait for ever: then its process group is
- * killed. No pidfd reports such a job, as nobody has waited for its threads.
+ * Wait until CRIU, the process @pid, has ended, and show how long it has worked in @path. If one of @what
+ * (NULL: none) is killed while CRIU traces it, CRIU may wait for ever: then its process group is
+ * killed.
  */
-static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
+static void wait_for(pid_t pid, const struct criu_what *what, const char *path, int *status)
 {
 	struct pollfd end = {.fd = pid > 0 ? syscall(SYS_pidfd_open, pid, 0) : -1,
 			     .events = POLLIN};
@@ -247,7 +277,7 @@ static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 
 	while (end.fd >= 0 && poll(&end, 1, PROGRESS_MS) <= 0) {
 		progress_time(path);
-		if (!job || !host_await_end(job, 0))
+		if (!what || !any_ended(what))
 			continue;
 		grace -= PROGRESS_MS;
 		if (grace <= 0)
@@ -259,11 +289,12 @@ static void wait_for(pid_t pid, pid_t job, const char *path, int *status)
 		;
 }
 
-/* Run it with the common arguments and @args; for an image of @job, or 0. */
-static bool run(struct criu *criu, const char *verb, int images, const char *shown, pid_t job,
-		const char *const *args)
+/* Run it with the common arguments and @args; for an image of @what, or NULL. */
+static bool run(struct criu *criu, const char *verb, int images, const char *shown,
+		const struct criu_what *what, bool connected, const char *const *args)
 {
 	char faces[PATH_MAX], directory[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
+	static const char *const for_tcp[] = {"--tcp-established", "--network-lock", "skip"};
 	const char *tmp = getenv("TMPDIR");
 	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", directory,
 				      "--work-dir",  NULL,          "--log-file",   LOG,
@@ -290,12 +321,15 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	}
 	if (geteuid() != 0)
 		argv[n++] = "--unprivileged";
+	/* No lock: tcp.h. */
+	for (size_t i = 0; connected && i < sizeof(for_tcp) / sizeof(for_tcp[0]); i++)
+		argv[n++] = for_tcp[i];
 	while (*args)
 		argv[n++] = *args++;
 	pid = fork();
 	if (pid == 0) {
 		/* Restored processes may use our terminal, which belongs to our group. */
-		if (job)
+		if (what)
 			setpgid(0, 0);
 		signal(SIGPIPE, SIG_DFL);
 		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
@@ -305,7 +339,7 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 		execv(criu->path, (char *const *)argv);
 		_exit(127);
 	}
-	wait_for(pid, job, shown, &status);
+	wait_for(pid, what, shown, &status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		remove_work(criu);
 		return true;
@@ -315,18 +349,20 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	return false;
 }
 
-bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid)
+bool criu_dump(struct criu *criu, int images, const char *path, const struct criu_what *what)
 {
 	char number[16];
 	const char *const args[] = {"--tree",          number, "--ghost-limit", GHOST_SIZE,
 				    "--leave-running", NULL};
 	bool done;
 
-	snprintf(number, sizeof(number), "%d", pid);
+	snprintf(number, sizeof(number), "%d", what->root);
 	progress_begin("CRIU writes");
-	done = run(criu, "dump", images, path, pid, args);
+	done = run(criu, "dump", images, path, what, what->connected, args);
 	progress_end();
-	criu->again = !done && (strstr(criu->why, CONNECTED) || strstr(criu->why, CONNECTING));
+	criu->again = false;
+	for (size_t i = 0; !done && i < sizeof(passing) / sizeof(passing[0]); i++)
+		criu->again |= strstr(criu->why, passing[i]) != NULL;
 	if (criu->again) {
 		remove_work(criu);
 		snapshot_dir_empty(images);
@@ -362,13 +398,13 @@ bool criu_is_interrupted(void)
 	return is;
 }
 
-bool criu_restore(struct criu *criu, int images, const char *path)
+bool criu_restore(struct criu *criu, int images, const char *path, bool connected)
 {
 	const char *const args[] = {"--restore-detached", "--leave-stopped", NULL};
 	bool done;
 
 	progress_begin("CRIU reads");
-	done = run(criu, "restore", images, path, 0, args);
+	done = run(criu, "restore", images, path, NULL, connected, args);
 	progress_end();
 	return done;
 }

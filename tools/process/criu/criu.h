@@ -8,6 +8,8 @@
  * 4.1 or later: 3.17, as in Debian 12, fails on Linux 6.18 at its vDSO. CRIU runs without its
  * plugins: the one for CUDA would repeat the work of cudaw.
  */
+#include "tools/process/criu/tree.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -26,12 +28,24 @@ struct criu {
  */
 bool criu_find(struct criu *criu);
 
+/* Whether CRIU may take and restore TCP connections (TCP_REPAIR, tcp(7)). False with criu->why. */
+bool criu_may_repair(struct criu *criu);
+
+struct criu_what {
+	pid_t root; /* of the processes */
+	/* If all are stopped, so that none ends but by being killed: after tree_await_stop(). Else NULL. */
+	const struct tree *stopped;
+	pid_t job;      /* if they are not: the one of them that must not end */
+	bool connected; /* by TCP, with each other: tcp_rest() has returned true */
+};
+
 /*
- * Make an image of the process @pid and its children in the directory open as @images, which is
+ * Make an image of the process what->root and all below it in the directory open as @images, which is
  * shown as @path. They run on, or stay stopped if they were. False with criu->why; then too,
- * unless CRIU was killed; and if criu->again, nothing of the attempt stays. If @pid ends meanwhile and CRIU does not end by itself, CRIU is killed.
+ * unless CRIU was killed; and if criu->again, nothing of the attempt stays. If one of them ends meanwhile and CRIU does
+ * not end by itself, CRIU is killed.
  */
-bool criu_dump(struct criu *criu, int images, const char *path, pid_t pid);
+bool criu_dump(struct criu *criu, int images, const char *path, const struct criu_what *what);
 
 /*
  * Block Ctrl-C and the like (@hold) while an interrupt would leave processes half done, or unblock
@@ -41,9 +55,9 @@ void criu_hold_signals(bool hold);
 bool criu_is_interrupted(void);
 
 /*
- * Start the processes of the image in @images, as above; they are stopped, as by SIGSTOP. False with
- * criu->why; then none was started.
+ * Start the processes of the image in @images, as above, which are @connected by TCP; they are stopped, as by SIGSTOP.
+ * False with criu->why; then none was started.
  */
-bool criu_restore(struct criu *criu, int images, const char *path);
+bool criu_restore(struct criu *criu, int images, const char *path, bool connected);
 
 #endif

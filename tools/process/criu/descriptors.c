@@ -13,6 +13,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static enum descriptor_kind find_kind(const char *target)
+{
+	static const struct {
+		const char *target;
+		enum descriptor_kind kind;
+	} kinds[] = {
+		{"anon_inode:[timerfd]", DESCRIPTOR_TIMER},
+		{"anon_inode:[pidfd]", DESCRIPTOR_PROCESS},
+		{"anon_inode:[io_uring]", DESCRIPTOR_REFUSED},
+		{"anon_inode:[userfaultfd]", DESCRIPTOR_REFUSED},
+		{"anon_inode:[perf_event]", DESCRIPTOR_REFUSED},
+	};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(target, kinds[i].target))
+			return kinds[i].kind;
+	return DESCRIPTOR_OTHER;
+}
+
 static bool classify(const char *target, struct descriptor *opened)
 {
 	unsigned long inode = 0;
@@ -21,10 +40,10 @@ static bool classify(const char *target, struct descriptor *opened)
 		opened->kind = DESCRIPTOR_PIPE;
 	else if (sscanf(target, "socket:[%lu]", &inode) == 1)
 		opened->kind = DESCRIPTOR_SOCKET;
-	else if (!strncmp(target, "/dev/nvidia", strlen("/dev/nvidia")))
+	else if (!strncmp(target, DESCRIPTOR_GPU_PATH, strlen(DESCRIPTOR_GPU_PATH)))
 		opened->kind = DESCRIPTOR_GPU;
-	else if (!strcmp(target, "anon_inode:[timerfd]"))
-		opened->kind = DESCRIPTOR_TIMER;
+	else
+		opened->kind = find_kind(target);
 	opened->inode = inode;
 	format_copy(opened->target, sizeof(opened->target), target);
 	return opened->kind != DESCRIPTOR_OTHER;
@@ -70,6 +89,12 @@ void descriptors_add_process(struct descriptors *list, pid_t pid)
 		closedir(fds);
 }
 
+void descriptors_add_tree(struct descriptors *list, const struct tree *tree)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		descriptors_add_process(list, tree->pids[i]);
+}
+
 void descriptors_add_others(struct descriptors *list, const struct tree *tree)
 {
 	DIR *proc = opendir("/proc");
@@ -95,5 +120,19 @@ const struct descriptor *descriptors_find(const struct descriptors *list, enum d
 		    (!writes || o->writes))
 			return o;
 	}
+	return NULL;
+}
+
+const struct descriptor *descriptors_socket(const struct descriptors *list, ino_t inode)
+{
+	return inode ? descriptors_find(list, DESCRIPTOR_SOCKET, inode, false, false) : NULL;
+}
+
+const struct descriptor *descriptors_of(const struct descriptors *list, enum descriptor_kind kind,
+					pid_t pid)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->all[i].kind == kind && list->all[i].pid == pid)
+			return &list->all[i];
 	return NULL;
 }

@@ -2,7 +2,7 @@
 #ifndef CUDAW_DESCRIPTORS_H
 #define CUDAW_DESCRIPTORS_H
 /*
- * The pipes, sockets, GPUs and timers that processes have open, by the links in /proc/PID/fd. A process
+ * The pipes, sockets, GPUs, timers and rarer kinds that processes have open, by the links in /proc/PID/fd. A process
  * that /proc does not show adds nothing.
  */
 #include "tools/process/criu/tree.h"
@@ -16,8 +16,12 @@ enum descriptor_kind {
 	DESCRIPTOR_PIPE,
 	DESCRIPTOR_SOCKET,
 	DESCRIPTOR_GPU,
-	DESCRIPTOR_TIMER, /* timerfd_create(2) */
+	DESCRIPTOR_TIMER,   /* timerfd_create(2) */
+	DESCRIPTOR_PROCESS, /* pidfd_open(2) */
+	DESCRIPTOR_REFUSED, /* CRIU does not take it; @target says what it is */
 };
+
+#define DESCRIPTOR_GPU_PATH "/dev/nvidia" /* the beginning of the paths of GPUs */
 
 struct descriptor {
 	pid_t pid;
@@ -25,7 +29,7 @@ struct descriptor {
 	bool reads, writes;
 	ino_t inode; /* of a pipe or socket, else 0 */
 	enum descriptor_kind kind;
-	char target[64]; /* path of a GPU */
+	char target[64]; /* path of a GPU, or as the kernel calls it */
 };
 
 /* Zeroed before the first use; the caller frees @all. */
@@ -38,11 +42,21 @@ struct descriptors {
 /* Add those of the process @pid. */
 void descriptors_add_process(struct descriptors *list, pid_t pid);
 
+/* Add those of the processes of @tree. */
+void descriptors_add_tree(struct descriptors *list, const struct tree *tree);
+
 /* Add those of all processes that can be seen, except this one and those in @tree. */
 void descriptors_add_others(struct descriptors *list, const struct tree *tree);
 
 /* The first descriptor of @inode that is open for what @reads and @writes ask; NULL: none. */
 const struct descriptor *descriptors_find(const struct descriptors *list, enum descriptor_kind kind,
 					  ino_t inode, bool reads, bool writes);
+
+/* The first one of the socket @inode; NULL: none, or @inode is 0. */
+const struct descriptor *descriptors_socket(const struct descriptors *list, ino_t inode);
+
+/* The first one of this kind of the process @pid; NULL: none. */
+const struct descriptor *descriptors_of(const struct descriptors *list, enum descriptor_kind kind,
+					pid_t pid);
 
 #endif

@@ -7,12 +7,10 @@
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/criu/unix_sockets.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +23,10 @@
 
 /* The reasons on their way to the caller. */
 struct reasons {
-	bool (*take)(void *arg, const char *why);
+	outside_take take;
 	void *arg;
-	bool over; /* the caller wants no more */
+	bool passes; /* the next one may be over a moment later */
+	bool over;   /* the caller wants no more */
 };
 
 static void give(struct reasons *reasons, const char *fmt, ...)
@@ -41,7 +40,8 @@ static void give(struct reasons *reasons, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	reasons->over = !reasons->take(reasons->arg, why);
+	reasons->over = !reasons->take(reasons->arg, why, reasons->passes);
+	reasons->passes = false;
 }
 
 /* "1234 (python)" */
@@ -90,79 +90,112 @@ static void look_at_pipes(const struct descriptors *mine, const struct descripto
 	}
 }
 
-/*
- * The address of @text, in hexadecimal as in /proc/net/tcp: 32-bit words of the machine, and a
- * port.
- */
-static void address_text(const char *text, char *buf, size_t size)
-{
-	char host[INET6_ADDRSTRLEN] = "?";
-	size_t digits = strcspn(text, ":");
-	uint32_t words[4] = {0};
+/* What looks at a network namespace. */
+struct network {
+	const struct descriptors *mine, *others;
+	struct tcp_sockets *ports;
+	struct reasons *reasons;
+};
 
-	for (size_t i = 0; i < digits / 8 && i < 4; i++)
-		sscanf(text + 8 * i, "%8x", &words[i]);
-	inet_ntop(digits > 8 ? AF_INET6 : AF_INET, words, host, sizeof(host));
-	snprintf(buf, size, digits > 8 ? "[%s]:%lu" : "%s:%lu", host,
-		 text[digits] ? strtoul(text + digits + 1, NULL, 16) : 0);
+/* Whether a process of the job listens for connections to @local. */
+static bool is_served(const struct network *net, const struct tcp_sockets *sockets,
+		      const struct tcp_end *local)
+{
+	for (size_t i = 0; i < sockets->n; i++)
+		if (tcp_serves(&sockets->all[i], local) &&
+		    descriptors_socket(net->mine, sockets->all[i].inode))
+			return true;
+	return false;
 }
 
-/*
- * TCP connections in @table of the network namespace of @pid, also to a process of the job: CRIU does
- * not take them. proc_net_tcp(5) has the format.
- */
-static void look_at_tcp(const struct descriptors *mine, pid_t pid, const char *table,
-			struct reasons *reasons)
+/* A connection of @mine: its other end is a socket of the job, too, or the reason against it. */
+static void look_at_connection(const struct network *net, const struct tcp_sockets *sockets,
+			       const struct tcp_socket *s, const struct descriptor *mine)
 {
-	char path[64], line[512], remote[64], text[INET6_ADDRSTRLEN + 16], name[LABEL_SIZE];
-	const struct descriptor *found;
-	unsigned int state;
-	unsigned long inode;
-	FILE *file;
+	const struct tcp_socket *peer = tcp_peer(sockets, s);
+	const struct descriptor *end = peer ? descriptors_socket(net->others, peer->inode) : NULL,
+				*twin = descriptors_socket(net->others, s->inode);
+	bool inside = peer && descriptors_socket(net->mine, peer->inode);
+	char name[LABEL_SIZE], other[LABEL_SIZE], remote[TCP_TEXT_SIZE];
 
-	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
-	file = fopen(path, "re");
-	while (file && !reasons->over && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, " %*d: %*s %63s %x %*s %*s %*s %*d %*d %lu", remote, &state,
-			   &inode) != 3 ||
-		    state == 7 || state == 10)
+	if (inside && !twin)
+		return;
+	/* The one that is to accept it says so. */
+	if (peer && tcp_is_waiting(peer) && is_served(net, sockets, &peer->local))
+		return;
+	tcp_text(&s->remote, remote);
+	label(mine->pid, name);
+	net->reasons->passes = s->state == TCP_IS_NEW;
+	if (s->state == TCP_IS_NEW)
+		give(net->reasons, "descriptor %d of %s is connecting to %s (try again)", mine->fd,
+		     name, remote);
+	else if (inside)
+		give(net->reasons,
+		     "descriptor %d of %s is a TCP connection that %s has open, too, which is not part of the job",
+		     mine->fd, name, label(twin->pid, other));
+	else if (end)
+		give(net->reasons,
+		     "descriptor %d of %s is a TCP connection to %s of %s, which is not part of the job: "
+		     "end it first",
+		     mine->fd, name, remote, label(end->pid, other));
+	else if (s->state == TCP_IS_LEFT)
+		give(net->reasons,
+		     "descriptor %d of %s is a TCP connection from %s that the other end has closed",
+		     mine->fd, name, remote);
+	else
+		give(net->reasons,
+		     "descriptor %d of %s is a TCP connection to %s, which is not part of the job: "
+		     "end it first",
+		     mine->fd, name, remote);
+}
+
+/* Connections that nobody has accepted yet: CRIU would lose them. */
+static void look_at_listening(const struct network *net, const struct tcp_sockets *sockets,
+			      const struct tcp_socket *s, const struct descriptor *mine)
+{
+	char name[LABEL_SIZE], remote[TCP_TEXT_SIZE];
+
+	for (size_t i = 0; i < sockets->n && !net->reasons->over; i++) {
+		const struct tcp_socket *other = &sockets->all[i];
+
+		if (!tcp_is_waiting(other) || !tcp_serves(s, &other->local))
 			continue;
-		found = inode ? descriptors_find(mine, DESCRIPTOR_SOCKET, inode, false, false)
-			      : NULL;
-		if (!found)
-			continue;
-		address_text(remote, text, sizeof(text));
-		give(reasons,
-		     "descriptor %d of %s is a TCP connection to %s, which a snapshot cannot hold",
-		     found->fd, label(found->pid, name), text);
+		net->reasons->passes = true;
+		give(net->reasons,
+		     "descriptor %d of %s has a TCP connection from %s that it has not accepted yet (try again)",
+		     mine->fd, label(mine->pid, name), tcp_text(&other->remote, remote));
 	}
-	if (file)
-		fclose(file);
 }
 
-/* The same for all network namespaces of the processes, each read once. */
+static bool look_at_network(void *arg, const struct tcp_sockets *sockets)
+{
+	const struct network *net = arg;
+
+	for (size_t i = 0; i < sockets->n && !net->reasons->over; i++) {
+		const struct tcp_socket *s = &sockets->all[i];
+		const struct descriptor *mine = descriptors_socket(net->mine, s->inode);
+
+		if (!mine || s->state == TCP_IS_CLOSED)
+			continue;
+		tcp_add(net->ports, s);
+		if (s->state == TCP_IS_LISTENING)
+			look_at_listening(net, sockets, s, mine);
+		else
+			look_at_connection(net, sockets, s, mine);
+	}
+	return !net->reasons->over;
+}
+
 static void look_at_networks(const struct tree *tree, const struct descriptors *mine,
+			     const struct descriptors *others, struct tcp_sockets *ports,
 			     struct reasons *reasons)
 {
-	ino_t seen[TREE_MAX];
-	size_t n = 0, at;
+	struct network net = {.mine = mine, .others = others, .ports = ports, .reasons = reasons};
 
-	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
-		struct stat st = {0};
-		char path[64];
-
-		snprintf(path, sizeof(path), "/proc/%d/ns/net", tree->pids[i]);
-		if (!stat(path, &st)) {
-			for (at = 0; at < n && seen[at] != st.st_ino; at++)
-				;
-			if (at < n)
-				continue;
-			seen[n++] = st.st_ino;
-		}
-		look_at_tcp(mine, tree->pids[i], "tcp", reasons);
-		if (!reasons->over)
-			look_at_tcp(mine, tree->pids[i], "tcp6", reasons);
-	}
+	ports->n = 0;
+	if ((!tcp_networks(tree, look_at_network, &net) || ports->short_of_memory) &&
+	    !reasons->over)
+		give(reasons, "out of memory for the list of TCP connections");
 }
 
 /* A descriptor that was sent and not received yet is lost, or the image cannot be restored. */
@@ -204,6 +237,7 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		if (o->kind != DESCRIPTOR_SOCKET)
 			continue;
 		if (is_sending(o)) {
+			reasons->passes = true;
 			give(reasons,
 			     "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
 			     "not received yet; CRIU may lose it (try again)",
@@ -253,20 +287,84 @@ static void look_at_directories(const struct tree *tree, struct reasons *reasons
 	}
 }
 
-/* The driver's checkpoint takes the GPU files of the first process, which uses CUDA. */
-static void look_at_children(const struct tree *tree, const struct descriptors *mine,
-			     struct reasons *reasons)
+/* The process that a descriptor of pidfd_open(2) is of; it may have ended (-1). 0: not known. */
+static pid_t process_of(const struct descriptor *o)
 {
-	char name[LABEL_SIZE];
+	char path[64], line[128];
+	pid_t pid = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", o->pid, o->fd);
+	file = fopen(path, "re");
+	while (file && !pid && fgets(line, sizeof(line), file))
+		sscanf(line, "Pid: %d", &pid);
+	if (file)
+		fclose(file);
+	return pid;
+}
+
+/* What CRIU would refuse only once the job is paused. */
+static void look_at_kinds(const struct tree *tree, const struct descriptors *mine,
+			  struct reasons *reasons)
+{
+	char name[LABEL_SIZE], other[LABEL_SIZE];
 
 	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i];
+		pid_t pid = o->kind == DESCRIPTOR_PROCESS ? process_of(o) : 0;
 
-		if (o->kind != DESCRIPTOR_GPU || o->pid == tree->pids[0])
+		if (o->kind == DESCRIPTOR_REFUSED)
+			give(reasons, "descriptor %d of %s is %s, which CRIU does not take", o->fd,
+			     label(o->pid, name), o->target);
+		else if (pid > 0 && !tree_has(tree, pid))
+			give(reasons,
+			     "descriptor %d of %s is a pidfd of %s, which is not part of the job",
+			     o->fd, label(o->pid, name), label(pid, other));
+	}
+}
+
+/* The first file of @pid's mappings whose name begins with @prefix, in @path. proc_pid_maps(5) has the format. */
+static bool maps(pid_t pid, const char *prefix, char path[PATH_MAX])
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+	FILE *file;
+
+	snprintf(path, PATH_MAX, "/proc/%d/maps", pid);
+	file = fopen(path, "re");
+	while (file && !found && getline(&line, &room, file) > 0) {
+		char *name = strchr(line, '/');
+
+		found = name && !strncmp(name, prefix, strlen(prefix));
+		if (found)
+			snprintf(path, PATH_MAX, "%.*s", (int)strcspn(name, "\n"), name);
+	}
+	free(line);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* The driver's checkpoint takes the GPU files of the process @job alone, which uses CUDA. */
+static void look_at_gpus(const struct tree *tree, pid_t job, const struct descriptors *mine,
+			 struct reasons *reasons)
+{
+	char name[LABEL_SIZE], path[PATH_MAX];
+
+	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
+		pid_t pid = tree->pids[i];
+		const struct descriptor *gpu = descriptors_of(mine, DESCRIPTOR_GPU, pid);
+
+		if (maps(pid, "/SYSV", path))
+			give(reasons,
+			     "%s has System V shared memory (shmget), which CRIU does not take",
+			     label(pid, name));
+		if (pid == job || reasons->over || (!gpu && !maps(pid, DESCRIPTOR_GPU_PATH, path)))
 			continue;
 		give(reasons,
-		     "its child %s has %s open: a snapshot can hold only one process that uses a GPU",
-		     label(o->pid, name), o->target);
+		     "its process %s has %s open: a snapshot can hold only one process that uses a GPU",
+		     label(pid, name), gpu ? gpu->target : path);
 	}
 }
 
@@ -281,8 +379,11 @@ static void look_at_sessions(const struct tree *tree, struct reasons *reasons)
 		pid_t pid = atoi(entry->d_name), session = pid > 0 ? getsid(pid) : 0,
 		      group = pid > 0 ? getpgid(pid) : 0;
 		bool in_session = session > 0 && tree_has(tree, session);
+		pid_t parent;
 
-		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))))
+		/* One that has ended is gone once its parent has waited for it, as init does. */
+		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))) ||
+		    host_process(pid, &parent) == 'Z')
 			continue;
 		give(reasons,
 		     "%s is in the %s of %s, but is no descendant of it: a restore would fail while it lives",
@@ -330,13 +431,13 @@ static void look_at_timers(const struct descriptors *mine, struct reasons *reaso
 	}
 }
 
-void outside_find(const struct tree *tree, bool (*take)(void *arg, const char *why), void *arg)
+void outside_find(const struct tree *tree, pid_t job, struct tcp_sockets *ports, outside_take take,
+		  void *arg)
 {
 	struct descriptors mine = {0}, others = {0};
 	struct reasons reasons = {.take = take, .arg = arg};
 
-	for (size_t i = 0; i < tree->n; i++)
-		descriptors_add_process(&mine, tree->pids[i]);
+	descriptors_add_tree(&mine, tree);
 	descriptors_add_others(&others, tree);
 	if (tree->cut) {
 		give(&reasons, "it has more than %d processes", TREE_MAX);
@@ -345,8 +446,9 @@ void outside_find(const struct tree *tree, bool (*take)(void *arg, const char *w
 	} else {
 		look_at_directories(tree, &reasons);
 		look_at_timers(&mine, &reasons);
-		look_at_children(tree, &mine, &reasons);
-		look_at_networks(tree, &mine, &reasons);
+		look_at_kinds(tree, &mine, &reasons);
+		look_at_gpus(tree, job, &mine, &reasons);
+		look_at_networks(tree, &mine, &others, ports, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
 		look_at_sockets(&mine, &others, &reasons);
 		look_at_sessions(tree, &reasons);

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/process/criu/tcp.h"
+
+#include "tools/process/criu/descriptors.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define REST_MS 2000
+#define PROBE_MS \
+	500 /* after which the kernel has sent what it held back (TCP_CORK), unless there is no room */
+#define LOOK_MS     10
+#define TIMER_PROBE 4 /* the kernel asks whether the other end, which does not read, has room now */
+
+void tcp_add(struct tcp_sockets *sockets, const struct tcp_socket *socket)
+{
+	if (sockets->n == sockets->room) {
+		size_t room = sockets->room ? 2 * sockets->room : 64;
+		struct tcp_socket *all = realloc(sockets->all, room * sizeof(*all));
+
+		sockets->short_of_memory |= !all;
+		if (!all)
+			return;
+		sockets->all = all;
+		sockets->room = room;
+	}
+	sockets->all[sockets->n++] = *socket;
+}
+
+/* An address in hexadecimal: one or four 32-bit words of the machine, ':' and a port. */
+static bool read_end(const char *text, struct tcp_end *end)
+{
+	size_t digits = strcspn(text, ":");
+	uint32_t words[4] = {0, 0, htonl(0xffff)};
+	unsigned int port;
+
+	if ((digits != 8 && digits != 32) || sscanf(text + digits, ":%x", &port) != 1)
+		return false;
+	for (size_t i = 0; i < digits / 8; i++)
+		if (sscanf(text + 8 * i, "%8x", &words[digits == 8 ? 3 : i]) != 1)
+			return false;
+	memcpy(&end->address, words, sizeof(words));
+	end->port = port;
+	return true;
+}
+
+static void add_table(struct tcp_sockets *sockets, pid_t pid, const char *table)
+{
+	char path[64], line[512], local[64], remote[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file)) {
+		struct tcp_socket s = {0};
+		unsigned long inode;
+
+		if (sscanf(line, " %*d: %63s %63s %x %x:%*s %*s %*s %*d %*d %lu", local, remote,
+			   &s.state, &s.unsent, &inode) != 5 ||
+		    !read_end(local, &s.local) || !read_end(remote, &s.remote))
+			continue;
+		s.inode = inode;
+		tcp_add(sockets, &s);
+	}
+	if (file)
+		fclose(file);
+}
+
+/* Whether the network namespace of @pid is not among the *@n of @seen, where it is put then. */
+static bool is_new_network(pid_t pid, ino_t seen[TREE_MAX], size_t *n)
+{
+	struct stat st = {0};
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/net", pid);
+	if (stat(path, &st))
+		return true;
+	for (size_t i = 0; i < *n; i++)
+		if (seen[i] == st.st_ino)
+			return false;
+	seen[(*n)++] = st.st_ino;
+	return true;
+}
+
+bool tcp_networks(const struct tree *tree,
+		  bool (*look)(void *arg, const struct tcp_sockets *sockets), void *arg)
+{
+	struct tcp_sockets sockets = {0};
+	ino_t seen[TREE_MAX];
+	size_t n = 0;
+	bool goes_on = true;
+
+	for (size_t i = 0; i < tree->n && goes_on; i++) {
+		if (!is_new_network(tree->pids[i], seen, &n))
+			continue;
+		sockets.n = 0;
+		add_table(&sockets, tree->pids[i], "tcp");
+		add_table(&sockets, tree->pids[i], "tcp6");
+		goes_on = look(arg, &sockets);
+	}
+	free(sockets.all);
+	return !sockets.short_of_memory;
+}
+
+bool tcp_are_connected(const struct tcp_sockets *sockets)
+{
+	for (size_t i = 0; i < sockets->n; i++)
+		if (sockets->all[i].state != TCP_IS_LISTENING)
+			return true;
+	return false;
+}
+
+bool tcp_is_waiting(const struct tcp_socket *socket)
+{
+	return !socket->inode && (socket->state == TCP_IS_OPEN || socket->state == TCP_IS_COMING ||
+				  socket->state == TCP_IS_LEFT);
+}
+
+static bool same_end(const struct tcp_end *a, const struct tcp_end *b)
+{
+	return a->port == b->port && IN6_ARE_ADDR_EQUAL(&a->address, &b->address);
+}
+
+static const struct tcp_socket *find(const struct tcp_sockets *sockets, const struct tcp_end *local,
+				     const struct tcp_end *remote)
+{
+	for (size_t i = 0; i < sockets->n; i++)
+		if (same_end(&sockets->all[i].local, local) &&
+		    same_end(&sockets->all[i].remote, remote))
+			return &sockets->all[i];
+	return NULL;
+}
+
+const struct tcp_socket *tcp_peer(const struct tcp_sockets *sockets,
+				  const struct tcp_socket *socket)
+{
+	return find(sockets, &socket->remote, &socket->local);
+}
+
+const struct tcp_socket *tcp_same(const struct tcp_sockets *sockets,
+				  const struct tcp_socket *socket)
+{
+	return find(sockets, &socket->local, &socket->remote);
+}
+
+static bool is_any(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_UNSPECIFIED(address) ||
+	       (IN6_IS_ADDR_V4MAPPED(address) && !address->s6_addr32[3]);
+}
+
+bool tcp_serves(const struct tcp_socket *listening, const struct tcp_end *local)
+{
+	return listening->state == TCP_IS_LISTENING && listening->local.port == local->port &&
+	       (is_any(&listening->local.address) ||
+		IN6_ARE_ADDR_EQUAL(&listening->local.address, &local->address));
+}
+
+const char *tcp_text(const struct tcp_end *end, char text[TCP_TEXT_SIZE])
+{
+	bool is_4 = IN6_IS_ADDR_V4MAPPED(&end->address);
+	char host[INET6_ADDRSTRLEN];
+
+	inet_ntop(is_4 ? AF_INET : AF_INET6,
+		  is_4 ? &end->address.s6_addr[12] : end->address.s6_addr, host, sizeof(host));
+	snprintf(text, TCP_TEXT_SIZE, is_4 ? "%s:%u" : "[%s]:%u", host, end->port);
+	return text;
+}
+
+bool tcp_parse(const char *text, struct tcp_end *end)
+{
+	struct in6_addr mapped = IN6ADDR_ANY_INIT;
+	char host[INET6_ADDRSTRLEN];
+	int used = 0;
+
+	mapped.s6_addr[10] = mapped.s6_addr[11] = 0xff;
+	if (sscanf(text, "[%45[0-9a-f:.]]:%hu%n", host, &end->port, &used) == 2 && !text[used] &&
+	    inet_pton(AF_INET6, host, &end->address) == 1)
+		return true;
+	end->address = mapped;
+	return sscanf(text, "%45[0-9.]:%hu%n", host, &end->port, &used) == 2 && !text[used] &&
+	       inet_pton(AF_INET, host, &end->address.s6_addr[12]) == 1;
+}
+
+/* What is under way in the connections of @mine. */
+struct traffic {
+	const struct descriptors *mine;
+	bool any;
+};
+
+static bool find_traffic(void *arg, const struct tcp_sockets *sockets)
+{
+	struct traffic *traffic = arg;
+
+	for (size_t i = 0; i < sockets->n && !traffic->any; i++)
+		traffic->any = sockets->all[i].unsent &&
+			       descriptors_socket(traffic->mine, sockets->all[i].inode);
+	return !traffic->any;
+}
+
+bool tcp_rest(const struct tree *tree)
+{
+	struct descriptors mine = {0};
+	struct traffic traffic = {.mine = &mine, .any = true};
+	bool all = true;
+
+	descriptors_add_tree(&mine, tree);
+	for (int left = REST_MS; traffic.any && left > 0; left -= LOOK_MS) {
+		traffic.any = false;
+		all = tcp_networks(tree, find_traffic, &traffic);
+		if (traffic.any)
+			usleep(LOOK_MS * 1000);
+	}
+	free(mine.all);
+	return all && !traffic.any;
+}
+
+/* @fd is our copy of a socket of another process. */
+static void repair(int fd, bool on)
+{
+	int value = on, now = on;
+	socklen_t size = sizeof(now);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &now, &size) || !now == !on)
+		return;
+	setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
+}
+
+static bool is_connection(int fd)
+{
+	struct sockaddr_storage peer;
+	socklen_t size = sizeof(peer);
+
+	return !getpeername(fd, (struct sockaddr *)&peer, &size) &&
+	       (peer.ss_family == AF_INET || peer.ss_family == AF_INET6);
+}
+
+void tcp_repair(const struct tree *tree, bool on)
+{
+	struct descriptors mine = {0};
+
+	descriptors_add_tree(&mine, tree);
+	for (size_t i = 0; i < mine.n; i++) {
+		struct process process;
+		int pid_fd, fd;
+
+		if (mine.all[i].kind != DESCRIPTOR_SOCKET ||
+		    !process_find(mine.all[i].pid, &process))
+			continue;
+		pid_fd = process_open(&process);
+		fd = pid_fd < 0 ? -1 : syscall(SYS_pidfd_getfd, pid_fd, mine.all[i].fd, 0);
+		if (fd >= 0 && is_connection(fd))
+			repair(fd, on);
+		if (fd >= 0)
+			close(fd);
+		if (pid_fd >= 0)
+			close(pid_fd);
+	}
+	free(mine.all);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_TCP_H
+#define CUDAW_TCP_H
+/*
+ * The TCP sockets of network namespaces, by /proc/PID/net/tcp and tcp6 (proc_net_tcp(5)). CRIU takes connections
+ * whose both ends are in its image, with the data on the way [CRIU 4.2, seen].
+ *
+ * CRIU can hold back the packets of the connections meanwhile (--network-lock). If it is killed, its rules stay, and
+ * nothing passes any more [nftables, CRIU 4.2, seen]. So it runs without, once all processes are stopped and nothing is on
+ * its way. It must not be for one more reason: if the other end has no room for data, and CRIU is to restore the first
+ * end, it sends them to one that is not there yet, and fails [CRIU 4.2, seen].
+ */
+#include "tools/process/criu/tree.h"
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct tcp_end {
+	struct in6_addr address; /* of IPv4 as ::ffff:1.2.3.4 */
+	uint16_t port;
+};
+
+/* The states of the kernel's include/net/tcp_states.h that matter here. */
+enum tcp_state {
+	TCP_IS_OPEN = 1,
+	TCP_IS_NEW = 2,
+	TCP_IS_COMING = 3,
+	TCP_IS_ENDED = 6,
+	TCP_IS_CLOSED = 7,
+	TCP_IS_LEFT = 8, /* the other end is closed, or will send no more */
+	TCP_IS_LISTENING = 10,
+};
+
+struct tcp_socket {
+	struct tcp_end local, remote;
+	unsigned int state;
+	unsigned int unsent; /* bytes, and those that the other end has not confirmed */
+	ino_t inode; /* 0: no process has it, as one that is not accepted yet, or was closed */
+};
+
+/* Zeroed before the first use; the caller frees @all. */
+struct tcp_sockets {
+	struct tcp_socket *all;
+	size_t n, room;
+	bool short_of_memory; /* some are missing */
+};
+
+void tcp_add(struct tcp_sockets *sockets, const struct tcp_socket *socket);
+
+/*
+ * Call @look with the sockets of each network namespace in which processes of @tree are, until it returns false. False
+ * if there is too little memory for some.
+ */
+bool tcp_networks(const struct tree *tree,
+		  bool (*look)(void *arg, const struct tcp_sockets *sockets), void *arg);
+
+/* Whether one of @sockets, which all belong to processes, is a connection. */
+bool tcp_are_connected(const struct tcp_sockets *sockets);
+
+/* Whether it is of a connection that no process has accepted yet. */
+bool tcp_is_waiting(const struct tcp_socket *socket);
+
+/* The other end of @socket, which is in the same namespace; NULL: it is elsewhere, or gone. */
+const struct tcp_socket *tcp_peer(const struct tcp_sockets *sockets,
+				  const struct tcp_socket *socket);
+
+/* The one between the same addresses as @socket; NULL: there is none. */
+const struct tcp_socket *tcp_same(const struct tcp_sockets *sockets,
+				  const struct tcp_socket *socket);
+
+/* Whether @listening gets connections to @local. */
+bool tcp_serves(const struct tcp_socket *listening, const struct tcp_end *local);
+
+/* "127.0.0.1:80", "[::1]:80"; and the reverse, false: it is none. */
+#define TCP_TEXT_SIZE (INET6_ADDRSTRLEN + 16)
+
+const char *tcp_text(const struct tcp_end *end, char text[TCP_TEXT_SIZE]);
+bool tcp_parse(const char *text, struct tcp_end *end);
+
+/*
+ * Wait until nothing is on its way in the connections of @tree, whose processes are stopped. False if something still
+ * is, for which the other end has no room.
+ */
+bool tcp_rest(const struct tree *tree);
+
+/*
+ * Switch the repair mode of all connections of @tree on or off (TCP_REPAIR, tcp(7)), as far as this process may. CRIU
+ * leaves it on if it is killed, and the processes could neither send nor receive. A connection that is closed in that
+ * mode tells nobody, and its addresses are free at once.
+ */
+void tcp_repair(const struct tree *tree, bool on);
+
+#endif
