@@ -122,6 +122,7 @@ $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 $(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_ms
 # The test plays the jobs, and sets the clock.
 $(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
+$(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
 

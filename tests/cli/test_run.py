@@ -29,6 +29,7 @@ def test_sets_the_environment():
     env = environment("--name", "train-1.a_b", "--", env={"LD_PRELOAD": None})
     equal(env["LD_PRELOAD"], FACE)
     equal(env["CUDAW_NAME"], "train-1.a_b")
+    equal((env["SPT_NOENV"], environment(env={"SPT_NOENV": ""})["SPT_NOENV"]), ("1", ""))
     assert re.fullmatch("[a-f][0-9a-f]{5}", env["CUDAW_JOB"]), env["CUDAW_JOB"]
 
 

@@ -764,7 +764,7 @@ def test_run_starts_it():
     """One, by however many; without anything of its parent's; it ends after the last of them."""
     if SANITIZED:
         return
-    directory, env = Directory(), {**os.environ, **lingering()}
+    directory, env = Directory(), {**os.environ, **lingering(), "CUDAW_JOB": "abcdef"}
     read, write = os.pipe()
     jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--turns", "--class", "interactive", "--weight",
                                            "2", "--", "sh", "-c", "env | grep CUDAW_TURNS; sleep 3"],
@@ -777,6 +777,8 @@ def test_run_starts_it():
     equal(os.readlink(f"/proc/{pid}/exe"), os.path.realpath(CUDAWD))
     equal(os.getsid(pid) != os.getsid(0), True)
     check(os.readlink(f"/proc/self/fd/{read}") not in descriptors(pid).values(), "it has a pipe of its parent")
+    with open(f"/proc/{pid}/environ", encoding="utf-8") as file:
+        check("CUDAW_JOB=" not in file.read(), "it belongs to a job")
     for job in jobs:
         job.kill()
         job.wait()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -192,12 +193,15 @@ for _ in $(seq 15000); do [ -e "$0.go" ] && break; sleep 0.02; done
 class Snapshot:
     """The command, under way; its CRIU is a pretended one."""
 
-    def __init__(self, job, *options, path=None):
+    def __init__(self, job, *options, path=None, **process):
+        """@process is of subprocess.Popen's options."""
         self.path = path or directory()
         self.criu = pretended_criu(WAITS)
+        # cap_net_admin+ep, as setcap(8) writes it: CRIU is permitted more than the command may be.
+        os.setxattr(self.criu["CUDAW_CRIU"], "security.capability", struct.pack("<5I", 0x2000001, 1 << 12, 0, 0, 0))
         self.process = subprocess.Popen(
             [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
-            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process)
 
     def in_criu(self):
         until(lambda: os.path.exists(self.criu["CUDAW_CRIU"] + ".begun"), 30, "CRIU begins")

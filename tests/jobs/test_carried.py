@@ -158,16 +158,6 @@ def a_descriptor_under_way():
     runs_on(job, rf"a descriptor was sent to descriptor {number} of PID \(counter\)")
 
 
-def a_child_that_uses_the_gpu():
-    job = Job("forker", "--steps", 2000, "--step-ms", 5)
-    child = until(lambda: jobs().keys() - {job.pid}, 20, "the child").pop()
-    said = refused("snapshot", "--stop", job.pid, directory(), code=6)
-    check(f"its process {child} uses the GPU as well" in said, said)
-    equal(job.state(), "running", "the state")
-    job.discard()
-    os.kill(child, 9)
-
-
 def a_job_of_several_processes():
     script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 10 & done; wait'
     job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
@@ -486,7 +476,7 @@ if __name__ == "__main__":
     main(a_pipe_to_another_program, all_reasons_are_listed_at_once, a_pipe_from_another_program,
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
-         a_descriptor_under_way, a_child_that_uses_the_gpu, a_job_of_several_processes,
+         a_descriptor_under_way, a_job_of_several_processes,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,

@@ -433,7 +433,7 @@ def one_that_ends_as_it_runs_on():
     snapshot = Snapshot(job).in_criu()
     snapshot.let_criu_go()
     said = snapshot.end()
-    check(said.startswith(f"{job.pid} is in ") and said.endswith(" of processes\n"), said)
+    check(said.startswith(f"{job.pid} is in ") and said.endswith(" of 1 process\n"), said)
     cudaw_ok("verify", snapshot.path)
     job.wait_end(30)
 

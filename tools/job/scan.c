@@ -332,6 +332,46 @@ static int read_in_child(void *arg)
 	return pwrite(fd, value, strlen(value), 0) < 0 ? -errno : fd;
 }
 
+/* No variable is empty; what is left of them is. */
+static bool has_empty_variable(pid_t pid)
+{
+	char path[64], *line = NULL;
+	size_t room = 0;
+	bool empty = false;
+	ssize_t len;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+	file = fopen(path, "re");
+	while (file && !empty && (len = getdelim(&line, &room, '\0', file)) > 0)
+		empty = len == 1 && !*line;
+	free(line);
+	if (file)
+		fclose(file);
+	return empty;
+}
+
+/* A file if it is. */
+static int look_in_child(void *arg)
+{
+	const struct process *process = arg;
+	struct inside_drivers drivers;
+
+	return has_empty_variable(process->pid) &&
+			       inside_face(process->pid, &drivers) == INSIDE_FACE
+		       ? memfd_create("overwritten", MFD_CLOEXEC)
+		       : -ENOENT;
+}
+
+bool scan_is_overwritten(const struct process *process)
+{
+	int fd = open_for(process, look_in_child, (void *)process);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 && process_is_there(process);
+}
+
 void scan_environment(const struct process *process, const char *name, char *buf, size_t size)
 {
 	struct variable variable = {process->pid, name, size};

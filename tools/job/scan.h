@@ -72,4 +72,10 @@ int scan_connect(const struct process *process, const char *directory);
  */
 void scan_environment(const struct process *process, const char *name, char *buf, size_t size);
 
+/*
+ * Whether @process, which has our library as all below 'cudaw run', has overwritten that environment, as setproctitle()
+ * does. False if that cannot be read.
+ */
+bool scan_is_overwritten(const struct process *process);
+
 #endif

@@ -2,12 +2,15 @@
 #include "tools/job/targets.h"
 
 #include "common/settings.h"
+#include "common/system/proc.h"
 #include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
+#include "tools/job/whole.h"
 #include "tools/process/criu/tcp.h"
 #include "tools/report/report.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,14 +99,37 @@ void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
-/* Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. */
-static void wake(const struct job *job)
+/*
+ * Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. False after a
+ * message, with nothing continued.
+ */
+static bool wake(const struct targets *targets, const struct job *job)
 {
-	struct tree tree;
+	struct tree tree = {.head = job->pid};
+	char id[RUNDIR_ID_SIZE];
+	struct process root, above;
+	pid_t unknown, parent = 0;
 
-	tree_find(&tree, &job->process, job->directory->owner);
-	tcp_repair(&tree, false);
+	targets_id(job, id);
+	if (!*id && scan_is_overwritten(&job->process) && host_process(job->pid, &parent) &&
+	    process_find(parent, &above) && above.uid == job->directory->owner &&
+	    above.state == 'T') {
+		complain(
+			"%s %d: it has overwritten its environment, so that its job is not known, and "
+			"its parent %d is stopped: continue all its processes with kill -CONT",
+			targets->verb, job->pid, parent);
+		return false;
+	}
+	whole_root(job, id, &root, &unknown);
+	tree_find(&tree, &root, job->directory->owner);
+	if (tcp_repair(&tree, false) == -EPERM) {
+		complain("%s %d: a snapshot that was killed has left its TCP connections unusable, "
+			 "which takes root to mend: run the command as root",
+			 targets->verb, job->pid);
+		return false;
+	}
 	tree_signal(&tree, SIGCONT);
+	return true;
 }
 
 /*
@@ -122,14 +148,11 @@ static void wake_stopped(struct targets *targets)
 			job->selected = true;
 			continue;
 		}
-		if (targets->continues) {
-			if (!targets->dry_run)
-				wake(job);
-			job->continued = true;
-			if (process_can_signal())
-				continue;
-		}
-		complain("%s %d: " OUTCOME_STOPPED, targets->verb, job->pid);
+		job->continued = targets->continues && (targets->dry_run || wake(targets, job));
+		if (job->continued && process_can_signal())
+			continue;
+		if (job->continued || !targets->continues)
+			complain("%s %d: " OUTCOME_STOPPED, targets->verb, job->pid);
 		targets_fail(targets, EXIT_FAILED);
 		job->left_out = true;
 	}

@@ -240,7 +240,7 @@ static int find_program(char path[PATH_MAX])
 
 /*
  * In the grandchild: become the daemon, which has nothing of ours: neither descriptors nor session,
- * directory or signal mask. What it says goes to a file.
+ * directory, signal mask or job. What it says goes to a file.
  */
 static void become_daemon(const char *program, int dir)
 {
@@ -257,6 +257,7 @@ static void become_daemon(const char *program, int dir)
 	closefrom(STDERR_FILENO + 1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	unsetenv(settings[SETTING_JOB].name);
 	execl(program, CUDAWD_PROGRAM, "--user", (char *)NULL);
 	_exit(1);
 }

@@ -2,6 +2,7 @@
 #include "tools/process/inside.h"
 
 #include "common/protocol/rundir.h"
+#include "common/system/proc.h"
 #include "common/text.h"
 
 #include <dirent.h>
@@ -115,19 +116,9 @@ enum inside_face inside_face(pid_t pid, struct inside_drivers *drivers)
 
 void inside_command(pid_t pid, char *buf, size_t size)
 {
-	char path[64], text[256] = "";
-	ssize_t len;
-	int fd;
+	char text[256];
 
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	while (len > 0 && !text[len - 1])
-		len--;
-	for (ssize_t i = 0; i < len; i++)
-		text[i] = text[i] ? text[i] : ' ';
+	host_command(pid, text, sizeof(text));
 	format_copy(buf, size, text);
 }
 

@@ -2,6 +2,8 @@
 #include "tools/process/process.h"
 
 #include "common/protocol/rundir.h"
+#include "common/system/proc.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -88,6 +90,16 @@ bool process_find(pid_t pid, struct process *process)
 	return pid > 0 && proc_is_ours() && read_start(pid, process) &&
 	       read_status(name, process) > 0 && process->pid == pid && read_start(pid, &after) &&
 	       after.start == process->start;
+}
+
+const char *process_name(pid_t pid, char name[PROCESS_NAME])
+{
+	char path[64], comm[PROCESS_NAME] = "?";
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	host_read_line(path, comm, sizeof(comm));
+	format_copy(name, PROCESS_NAME, comm);
+	return name;
 }
 
 bool process_is_there(const struct process *process)

@@ -29,6 +29,11 @@ struct process {
  */
 bool process_find(pid_t pid, struct process *process);
 
+/* Its name, as comm of proc(5), cleaned; "?": not known. Unlike the command line, it is never memory of the process. */
+#define PROCESS_NAME 64
+
+const char *process_name(pid_t pid, char name[PROCESS_NAME]);
+
 /* Whether @process still runs: its PID is neither free nor that of another process. */
 bool process_is_there(const struct process *process);
 

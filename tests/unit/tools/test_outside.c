@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/sched.h>
 #include <net/if.h>
 #include <poll.h>
@@ -286,6 +287,56 @@ START_TEST(connections_have_both_ends_here)
 }
 END_TEST
 
+static bool keep_sockets_to_parent(void *arg, const char *text, bool passes)
+{
+	char expected[64];
+
+	(void)passes;
+	snprintf(expected, sizeof(expected), "is a Unix socket to %d (cudawd)", getppid());
+	*(bool *)arg |= strstr(text, expected) != NULL;
+	return true;
+}
+
+/* Whether the socket to the parent is in the way if @job is the process that uses CUDA. */
+static bool is_socket_in_the_way(pid_t job)
+{
+	bool found = false;
+
+	find_tree();
+	outside_find(&tree, job, &ports, keep_sockets_to_parent, &found);
+	return found;
+}
+
+START_TEST(a_connection_to_cudawd_is_in_the_way_except_the_jobs_own)
+{
+	int ends[2], status;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	ck_assert_int_eq(prctl(PR_SET_NAME, "cudawd"), 0);
+	if (!fork()) {
+		close(ends[1]);
+		ck_assert(!is_socket_in_the_way(getpid()));
+		ck_assert(is_socket_in_the_way(getppid()));
+		_exit(0);
+	}
+	close(ends[0]);
+	ck_assert_int_gt(wait(&status), 0);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* This thread; it takes root. */
+static void let_administer_networks(bool may)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+
+	ck_assert_int_eq(syscall(SYS_capget, &header, data), 0);
+	data[0].effective &= ~(1U << CAP_NET_ADMIN);
+	data[0].effective |= (unsigned int)may << CAP_NET_ADMIN;
+	ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
+}
+
 /*
  * What waits for more of the same (TCP_CORK) is sent first; data that the other end has no room for stays. In repair
  * mode nothing can be sent, and afterwards all is as before.
@@ -294,23 +345,35 @@ START_TEST(connections_come_to_rest_and_are_repaired)
 {
 	int ends[2], on = 1, unread = 0;
 	static char data[1 << 20];
+	bool may;
 
 	ck_assert(connect_here(ends, true));
 	find_tree();
 	ck_assert_int_eq(setsockopt(ends[0], IPPROTO_TCP, TCP_CORK, &on, sizeof(on)), 0);
 	ck_assert_int_eq(send(ends[0], "corked", 6, 0), 6);
-	ck_assert(tcp_rest(&tree));
+	ck_assert_int_eq(tcp_rest(&tree), 0);
 	ck_assert_int_eq(ioctl(ends[1], FIONREAD, &unread), 0);
 	ck_assert_int_eq(unread, 6);
 	while (send(ends[0], data, sizeof(data), MSG_DONTWAIT) > 0)
 		;
-	ck_assert(!tcp_rest(&tree));
-	tcp_repair(&tree, true);
-	if (send(ends[1], "x", 1, MSG_DONTWAIT) == 1)
+	ck_assert_int_eq(tcp_rest(&tree), -EAGAIN);
+	may = tcp_repair(&tree, true) == 0;
+	if (may) {
+		ck_assert_int_lt(send(ends[1], "x", 1, MSG_DONTWAIT), 0);
+		/* Who may not switch it off says so, and whose number is another's by now is left alone. */
+		let_administer_networks(false);
+		ck_assert_int_eq(tcp_repair(&tree, false), -EPERM);
+		let_administer_networks(true);
+		tree.starts[0]++;
+		ck_assert_int_eq(tcp_repair(&tree, false), 0);
+		tree.starts[0]--;
+		ck_assert_int_lt(send(ends[1], "x", 1, MSG_DONTWAIT), 0);
+	} else {
 		printf("# no connection can be repaired here (it takes root)\n");
-	tcp_repair(&tree, false);
-	ck_assert_int_eq(send(ends[1], "x", 1, MSG_DONTWAIT), 1);
-	ck_assert_int_eq(recv(ends[0], data, sizeof(data), MSG_DONTWAIT) > 0, 1);
+	}
+	ck_assert_int_eq(tcp_repair(&tree, false), 0);
+	ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
+	ck_assert_int_eq(recv(ends[0], data, sizeof(data), 0) > 0, 1);
 }
 END_TEST
 
@@ -445,6 +508,7 @@ int main(void)
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
 	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);
+	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
 	tcase_add_test(tc, addresses_are_read_as_they_are_written);
 	tcase_add_test(tc, what_criu_does_not_take);

@@ -11,7 +11,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct tree tree;
+static struct tree tree, vforks;
+static pid_t signalled[8]; /* in that order */
+static size_t nsignalled;
+
+int __real_process_signal(const struct process *process, uid_t owner, int signal);
+int __wrap_process_signal(const struct process *process, uid_t owner, int signal);
+
+int __wrap_process_signal(const struct process *process, uid_t owner, int signal)
+{
+	signalled[nsignalled++ % 8] = process->pid;
+	return __real_process_signal(process, owner, signal);
+}
 
 static void *wait_for_signal(void *arg)
 {
@@ -161,6 +172,65 @@ START_TEST(one_that_was_stopped_before_stays_so)
 }
 END_TEST
 
+/* Except to be killed: whoever outlives its parent may run again. */
+START_TEST(the_head_is_stopped_first_and_continued_last)
+{
+	struct process root;
+
+	ck_assert(process_find(tree.pids[0], &root));
+	tree_signal(&tree, SIGCONT);
+	tree.head = tree.pids[_i];
+	nsignalled = 0;
+	ck_assert(tree_stop(&tree, &root, getuid()));
+	ck_assert_int_eq(signalled[0], tree.pids[_i]);
+	ck_assert_int_eq(signalled[1], tree.pids[!_i]);
+	tree_continue(&tree);
+	ck_assert_int_eq(signalled[2], tree.pids[!_i]);
+	ck_assert_int_eq(signalled[3], tree.pids[_i]);
+	tree_signal(&tree, SIGKILL);
+	ck_assert_int_eq(signalled[4], tree.pids[1]);
+	ck_assert_int_eq(signalled[5], tree.pids[0]);
+}
+END_TEST
+
+/* Such a process cannot be stopped before its child has gone its own way, which passes. */
+START_TEST(one_whose_child_has_its_memory)
+{
+	struct process root;
+	int began[2], end[2];
+	char byte;
+	pid_t parent;
+
+	ck_assert_int_eq(pipe(began), 0);
+	ck_assert_int_eq(pipe(end), 0);
+	parent = fork();
+	if (!parent) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (!vfork()) {
+			if (write(began[1], "", 1) == 1)
+				read(end[0], &byte, 1);
+			_exit(0);
+		}
+		if (write(began[1], "", 1) == 1)
+			wait_for_signal(NULL);
+	}
+	ck_assert_int_eq(read(began[0], &byte, 1), 1);
+	ck_assert(process_find(parent, &root));
+	ck_assert(!tree_stop(&vforks, &root, getuid()));
+	ck_assert(!tree_was_continued(&vforks));
+	tree_continue(&vforks);
+	ck_assert_int_eq(write(end[1], "", 1), 1);
+	ck_assert_int_eq(read(began[0], &byte, 1), 1);
+	ck_assert(tree_stop(&vforks, &root, getuid()));
+	ck_assert(!tree_was_continued(&vforks));
+	tree_continue(&vforks);
+	while (!tree_was_continued(&vforks))
+		usleep(1000);
+	kill(parent, SIGKILL);
+	waitpid(parent, NULL, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tools_tree");
@@ -174,6 +244,8 @@ int main(void)
 	tcase_add_test(tc, one_whose_number_is_reused);
 	tcase_add_test(tc, one_of_another_user);
 	tcase_add_loop_test(tc, one_that_was_stopped_before_stays_so, 0, 2);
+	tcase_add_loop_test(tc, the_head_is_stopped_first_and_continued_last, 0, 2);
+	tcase_add_test(tc, one_whose_child_has_its_memory);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

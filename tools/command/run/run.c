@@ -217,6 +217,8 @@ static void set_fresh_job(void)
 		seed = getpid();
 	rundir_make_id(seed, id);
 	setenv(settings[SETTING_JOB].name, id, 1);
+	/* Python's setproctitle then leaves the environment readable, which others know the job by. */
+	setenv("SPT_NOENV", "1", 0);
 }
 
 /*

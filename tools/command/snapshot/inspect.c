@@ -33,7 +33,7 @@ const char help_inspect[] =
 	"  -j, --json  the manifest as a JSON object, with the added keys 'path', 'disk' (bytes of\n"
 	"              all files), 'age' (seconds) and, if it has a readable process image,\n"
 	"              'image_bytes' (its part of 'disk'), 'opened' (paths that the processes have\n"
-	"              open, and need) and 'terminal' (whether they need one)\n"
+	"              open, and need), 'terminal' (whether they need one), 'processes' and 'ports'\n"
 	"  -h, --help  this text\n"
 	"\n"
 	"Exit codes: 0 done; 1 no snapshot, or a damaged one; 2 wrong usage; 6 it is newer than\n"
@@ -46,6 +46,7 @@ struct found {
 	int image;                       /* 0 or a negative errno, with error */
 	struct snapshot_error error;
 	struct criu_files opened; /* open files of its processes */
+	json_t *facts;            /* host.json */
 };
 
 static int find_image(const struct snapshot *s, struct found *found)
@@ -54,6 +55,8 @@ static int find_image(const struct snapshot *s, struct found *found)
 	int directory, ret = host_image_size(s->dir, number, &found->image_files,
 					     &found->image_bytes, &found->error);
 
+	if (!ret)
+		ret = host_image_facts(s->dir, number, &found->facts, &found->error);
 	if (ret)
 		return ret;
 	directory = host_image_open(s->dir, number, &found->error);
@@ -88,6 +91,14 @@ static json_t *opened_json(const struct criu_files *opened)
 	return list;
 }
 
+/* A list of host.json; early writers had none. */
+static void set_list(json_t *root, const json_t *facts, const char *key)
+{
+	json_t *list = json_object_get(facts, key);
+
+	json_object_set(root, key, json_is_array(list) ? list : json_null());
+}
+
 static void print_json(const struct snapshot *s, const struct found *found)
 {
 	json_t *root = s->manifest.root;
@@ -99,6 +110,8 @@ static void print_json(const struct snapshot *s, const struct found *found)
 		json_object_set_new(root, "image_bytes", json_integer(found->image_bytes));
 		json_object_set_new(root, "opened", opened_json(&found->opened));
 		json_object_set_new(root, "terminal", json_boolean(found->opened.terminal));
+		set_list(root, found->facts, "processes");
+		set_list(root, found->facts, "ports");
 	}
 	output_json(root);
 }
@@ -122,6 +135,28 @@ static void print_process(const struct snapshot *s)
 	strftime(date, sizeof(date), "%F %T", localtime_r(&s->manifest.created, &tm));
 	printf("made      %s, %s ago, by cudaw %s\n", date,
 	       format_duration(age, seconds > 0 ? seconds * 1000 : 0), s->manifest.cudaw);
+}
+
+/* Early writers noted neither. */
+static void print_job(const struct found *found)
+{
+	const json_t *processes = json_object_get(found->facts, "processes");
+	const json_t *port, *ports = json_object_get(found->facts, "ports");
+	const char *between = "ports     ";
+	char text[LINE];
+	size_t i;
+
+	if (json_array_size(processes) > 1)
+		printf("job       %zu processes, the first one %d\n", json_array_size(processes),
+		       (int)json_integer_value(json_object_get(found->facts, "root")));
+	json_array_foreach(ports, i, port) {
+		if (!json_is_null(json_object_get(port, "remote")))
+			continue;
+		printf("%s%s", between, snapshot_manifest_text(port, "local", text, sizeof(text)));
+		between = ", ";
+	}
+	if (strcmp(between, ", ") == 0)
+		putchar('\n');
 }
 
 static void print_devices(const struct snapshot *s)
@@ -212,12 +247,14 @@ int cmd_inspect(int argc, char **argv)
 		print_json(&s, &found);
 	} else {
 		print_process(&s);
+		print_job(&found);
 		print_devices(&s);
 		print_sizes(&s, &found);
 	}
 	if (found.image)
 		ret = opened_refuse(argv[optind], found.image, &found.error);
 	criu_files_free(&found.opened);
+	json_decref(found.facts);
 	snapshot_close(&s);
 	return ret;
 }

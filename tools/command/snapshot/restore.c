@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,14 @@ static int await_end(pid_t job)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* The first process, which is our child; early writers' was the one that uses CUDA. */
+static pid_t first_of(const struct restoring *r)
+{
+	json_int_t root = json_integer_value(json_object_get(r->facts, "root"));
+
+	return root > 0 && root <= INT_MAX ? root : r->snapshot.manifest.pid;
+}
+
 static int run(struct restoring *r, const char *path)
 {
 	struct job_transfer resume;
@@ -108,8 +117,8 @@ static int run(struct restoring *r, const char *path)
 	ret = opened_open(r->path, &r->snapshot);
 	if (ret)
 		return ret;
-	job = r->snapshot.manifest.pid;
 	ret = restoring_check(r);
+	job = first_of(r);
 	r->check_ms = clock_ms() - r->began;
 	if (!ret && r->check) {
 		printf("%s can be restored here\n", r->path);

@@ -41,9 +41,9 @@ const char help_snapshot[] =
 	"  -j, --json             the result as a JSON object\n"
 	"  -h, --help             this text\n"
 	"\n"
-	"Only one process of the job may use the GPU; its children, as data loaders, are part of\n"
-	"the snapshot. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is needed, and root,\n"
-	"or a CRIU whose file has capabilities (docs/slurm.md).\n"
+	"The snapshot has all processes of the job, from the one that 'cudaw run' became on. Only\n"
+	"one of them may use the GPU. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is needed,\n"
+	"and root, or a CRIU whose file has capabilities (docs/slurm.md).\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, the job is unchanged; 2 wrong usage; 3 no such job;\n"
 	"4 not permitted; 5 timed out; 6 not supported, or CRIU is missing.\n";
@@ -105,7 +105,7 @@ static int load_manifest(const struct taking *t, struct snapshot_manifest *m)
 
 static int report(const struct taking *t)
 {
-	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[FORMAT_SIZE];
+	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[2 * FORMAT_SIZE];
 	struct snapshot_manifest m;
 	int ret = load_manifest(t, &m);
 
@@ -113,23 +113,25 @@ static int report(const struct taking *t)
 		return ret;
 	if (t->json) {
 		json_t *object = json_pack(
-			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:o, s:o}", "pid", t->job->pid, "path",
-			output_text(t->path), "stopped", (int)t->stop, "paused",
+			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:I, s:o, s:o}", "pid", t->job->pid,
+			"path", output_text(t->path), "stopped", (int)t->stop, "paused",
 			(int)t->stays_paused, "ms", output_ms(t->ms), "totals",
 			json_object_get(m.root, "totals"), "image", (json_int_t)t->image_bytes,
-			"phases", phases_of(t, &m), "resume", resume_of(t));
+			"processes", (json_int_t)t->nprocesses, "phases", phases_of(t, &m),
+			"resume", resume_of(t));
 
 		output_json(object);
 		json_decref(object);
 	} else {
-		format_bytes(image, t->image_bytes);
-		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s%s\n",
-		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
+		snprintf(image, sizeof(image), "%s of %zu process%s",
+			 format_bytes(bytes, t->image_bytes), t->nprocesses,
+			 t->nprocesses == 1 ? "" : "es");
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s\n", t->job->pid,
+		       t->path, format_bytes(bytes, m.totals.bytes),
 		       format_bytes(written, m.totals.written),
 		       format_bytes(stored, m.totals.stored),
 		       t->gpu_only ? "and no process, so 'cudaw restore' cannot start it from there"
 				   : image,
-		       t->gpu_only ? "" : " of processes",
 		       t->stop           ? "; it is stopped"
 		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
 					 : "");
@@ -163,7 +165,7 @@ static int check(struct taking *t)
 	struct tree tree;
 	int ret = can_take(t) ? EXIT_DONE : EXIT_UNSUPPORTED;
 
-	if (taking_check_processes(t, &tree, &error)) {
+	if (taking_check_processes(t, &tree, false, &error)) {
 		if (*error.text)
 			taking_fail(t, error.text);
 		ret = EXIT_UNSUPPORTED;
@@ -183,7 +185,7 @@ static int take(struct taking *t)
 
 	if (!can_take(t))
 		return EXIT_UNSUPPORTED;
-	if (!t->gpu_only && taking_check_processes(t, &tree, &error)) {
+	if (!t->gpu_only && taking_check_processes(t, &tree, true, &error)) {
 		taking_fail(t, error.text);
 		return EXIT_UNSUPPORTED;
 	}

@@ -6,6 +6,7 @@
 #include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/clock.h"
+#include "common/patience.h"
 #include "common/system/proc.h"
 #include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
@@ -69,6 +70,13 @@ static void give_up(struct taking *t)
 		taking_clean(t);
 		return;
 	}
+	if (t->stopped) {
+		complain("%d stays stopped, and %s holds its memory: CRIU was killed, and its TCP "
+			 "connections may be unusable until root has continued it: "
+			 "'cudaw resume %d' as root",
+			 t->job->pid, t->path, t->job->pid);
+		return;
+	}
 	if (let_go(t))
 		return;
 	if (t->stays_paused)
@@ -81,12 +89,28 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
+/* What restore and inspect need to know of the processes, as keys of host.json. */
+struct facts {
+	const struct taking *t;
+	const struct tree *tree;
+};
+
 static void put_facts(struct json_out *out, const void *arg)
 {
-	const struct taking *t = arg;
+	const struct facts *facts = arg;
+	char name[PROCESS_NAME];
 
-	memory_files_put(out, &t->memory_files);
-	ports_put(out, &t->ports);
+	memory_files_put(out, &facts->t->memory_files);
+	json_number(out, "root", facts->t->root.pid);
+	json_open(out, "processes", '[');
+	for (size_t i = 0; i < facts->tree->n; i++) {
+		json_open(out, NULL, '{');
+		json_number(out, "pid", facts->tree->pids[i]);
+		json_text(out, "command", process_name(facts->tree->pids[i], name));
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	ports_put(out, &facts->t->ports);
 }
 
 /* If we have stopped the processes: none has run since the image was made. 0 or a negative errno. */
@@ -106,13 +130,15 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 		struct snapshot_error *error)
 {
 	pid_t stopped[TREE_MAX];
+	const struct facts more = {t, tree};
 	struct host_facts facts = {
-		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = t};
+		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = &more};
 	int ret;
 
 	for (size_t i = 0; i < tree->n; i++)
 		if (tree->halted[i])
 			stopped[facts.nstopped++] = tree->pids[i];
+	t->nprocesses = tree->n;
 	ret = host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
 	if (!ret)
 		ret = check_stopped(t, tree, error);
@@ -137,7 +163,7 @@ static bool maps_since(const struct taking *t)
 
 	if (t->stopped)
 		return false;
-	tree_find(&tree, &t->job->process, t->job->directory->owner);
+	tree_find(&tree, &t->root, t->job->directory->owner);
 	maps = !memory_files_find(&files, &tree, why, sizeof(why)) || files.n;
 	memory_files_free(&files);
 	return maps;
@@ -151,7 +177,7 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 		struct snapshot_error *error)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
-	const struct criu_what what = {.root = t->job->pid,
+	const struct criu_what what = {.root = t->root.pid,
 				       .stopped = t->stopped ? tree : NULL,
 				       .job = t->job->pid,
 				       .connected = tcp_are_connected(&t->ports)};
@@ -225,9 +251,11 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 	struct program now;
 	int ret = program_find(t->job->pid, &now);
 
-	/* If the job still runs, the PID was the job's all the time. */
+	/* If they still run, the PIDs were theirs all the time. */
 	if (!process_is_there(&t->job->process))
 		return snapshot_fail(error, -ESRCH, "it has ended");
+	if (!process_is_there(&t->root))
+		return snapshot_fail(error, -ESRCH, "its first process %d has ended", t->root.pid);
 	if (ret)
 		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
 				     strerror(-ret));
@@ -237,51 +265,66 @@ static int check_unchanged(const struct taking *t, const struct program *before,
 				     "GPU memory is lost");
 	if (!memory_files_alone(&t->memory_files, tree, why, sizeof(why)))
 		return snapshot_fail(error, -EBUSY, "%s", why);
-	return taking_check_tree(tree, error);
+	return taking_check_tree(t, tree, error);
 }
 
 /* Check once more what CRIU cannot take, if need be with the processes stopped. 0 or a negative errno. */
 static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
-	int ret = taking_check_processes(t, tree, error);
+	int ret = taking_check_processes(t, tree, false, error);
 
 	if (ret || !taking_stops(t))
 		return ret;
 	t->stopped = true;
-	if (!tree_stop(tree, &t->job->process, t->job->directory->owner))
-		return snapshot_fail(error, -EBUSY,
-				     "a process of it does not stop, or was continued (SIGCONT)");
+	if (!tree_stop(tree, &t->root, t->job->directory->owner))
+		return tree_was_continued(tree)
+			       ? snapshot_fail(error, -EBUSY,
+					       "a process of it was continued (SIGCONT)")
+			       : snapshot_fail(error, -EAGAIN,
+					       "a process of it does not stop (try again)");
 	ret = taking_check_found(t, tree, error);
-	if (!ret && tcp_are_connected(&t->ports) && !tcp_rest(tree))
-		ret = snapshot_fail(
-			error, -EAGAIN,
+	if (!ret && tcp_are_connected(&t->ports))
+		ret = tcp_rest(tree);
+	else
+		return ret;
+	if (ret == -EAGAIN)
+		return snapshot_fail(
+			error, ret,
 			"a process has not read what another one has sent to it by TCP, and there is "
 			"no room for more (try again)");
-	return ret;
+	return ret ? snapshot_fail(error, ret, "%s", strerror(-ret)) : 0;
 }
 
-static void let_continue(struct taking *t, const struct tree *tree)
+/* False, and they stay stopped, if a CRIU that was killed has left a connection unusable, or may have. */
+static bool let_continue(struct taking *t, const struct tree *tree)
 {
-	if (t->stopped) {
-		tcp_repair(tree, false);
+	int err = t->stopped ? tcp_repair(tree, false) : 0;
+
+	if (err == -EPERM || (err && t->criu.killed))
+		return false;
+	if (t->stopped)
 		tree_continue(tree);
-	}
 	t->stopped = false;
+	return true;
 }
 
 /* CRIU, with the processes as they are to stay. 0 or a negative errno. */
 static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 			   struct snapshot_error *error)
 {
+	struct patience patience = {0};
+
 	for (int left = RETRIES;;) {
 		int ret = settle(t, tree, error);
 
+		/* The job's pause itself may keep what passes from passing. */
+		if (ret == -EAGAIN && patience_ms(&patience) >= TAKING_AGAIN_MS)
+			return ret;
 		if (!ret)
 			ret = dump(t, dir, index, tree, error);
 		left -= t->stopped ? RETRIES / STOPS : 1;
-		if (ret != -EAGAIN || left <= 0)
+		if (ret != -EAGAIN || left <= 0 || criu_is_interrupted() || !let_continue(t, tree))
 			return ret;
-		let_continue(t, tree);
 		usleep(ANSWER_MS * 1000);
 	}
 }
@@ -315,7 +358,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		return ret;
 	ret = settle_and_dump(t, dir, m->index, &tree, error);
 	t->criu_ms = clock_ms() - begin;
-	tree_find(&after, &t->job->process, t->job->directory->owner);
+	tree_find(&after, &t->root, t->job->directory->owner);
 	if (!ret)
 		ret = check_unchanged(t, &program, &after, error);
 	if (!ret)

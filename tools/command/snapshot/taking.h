@@ -31,6 +31,8 @@ struct taking {
 
 	struct job_list list;
 	struct job *job;
+	struct process root; /* of the job's processes (whole.h), since taking_check_processes() */
+	pid_t unknown;       /* likewise */
 	bool stays_paused;
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
@@ -38,25 +40,29 @@ struct taking {
 	bool maps;                        /* a file in memory, which was not there before CRIU */
 	bool stopped;                     /* the processes, by us, until they are ended or let go */
 	double criu_ms, ms;               /* CRIU, and all from the request on */
-	size_t image_bytes;
+	size_t image_bytes, nprocesses;   /* in the image */
 };
 
 /* Print that the snapshot failed, and @why. Returns EXIT_FAILED. */
 int taking_fail(const struct taking *t, const char *why);
 
 /*
- * Whether CRIU can take the job's processes: all in our PID namespace, of one user, one of them on
+ * Whether CRIU can take the job's processes: all in our PID namespace, of one user, below one process, one of them on
  * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
- * negative errno, with @error: the first reason; -EAGAIN: it may be over a moment later. With t->check all reasons are
- * printed, instead.
+ * negative errno, with @error: the first reason; -EAGAIN: it may be over a moment later. If @patient, it has waited
+ * TAKING_AGAIN_MS for that. With t->check all reasons are printed, instead.
  */
-int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error);
+#define TAKING_AGAIN_MS 2000
+
+int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
+			   struct snapshot_error *error);
 
 /* The part of it for processes that are found. 0 or a negative errno. */
 int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error);
 
-/* The part of that which only needs @tree: of one user, and all found. 0 or a negative errno. */
-int taking_check_tree(const struct tree *tree, struct snapshot_error *error);
+/* The part of that which only needs @tree: of one user, and the whole job. 0 or a negative errno. */
+int taking_check_tree(const struct taking *t, const struct tree *tree,
+		      struct snapshot_error *error);
 
 /*
  * Whether the processes are stopped before CRIU, and stay so until the snapshot is whole or given up: nothing changes

@@ -3,8 +3,10 @@
 
 #include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/manifest_read.h"
+#include "common/patience.h"
 #include "common/system/proc.h"
 #include "tools/job/targets.h"
+#include "tools/job/whole.h"
 #include "tools/process/criu/outside.h"
 #include "tools/report/report.h"
 
@@ -14,9 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define END_MS   3000 /* for an unresponsive job to exit */
-#define AGAIN_MS 2000 /* for what passes, as a connection that is not accepted yet */
-#define LOOK_MS  20
+#define END_MS  3000 /* for an unresponsive job to exit */
+#define LOOK_MS 20
 
 int taking_fail(const struct taking *t, const char *why)
 {
@@ -32,65 +33,73 @@ bool taking_has_ended(const struct job *job)
 	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
-/*
- * Refuse if another process of the job uses the GPU: the two may wait for each other. 0 or a
- * negative errno.
- */
-static int check_alone(const struct taking *t, struct snapshot_error *error)
+int taking_check_tree(const struct taking *t, const struct tree *tree, struct snapshot_error *error)
 {
-	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+	char name[PROCESS_NAME], id[RUNDIR_ID_SIZE];
+	pid_t stray;
+	int ret;
 
-	targets_id(t->job, id);
-	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
-		if (job == t->job)
-			continue;
-		/*
-		 * Ask once: the job may be paused by now, and a process that does not answer takes
-		 * a second.
-		 */
-		if (!job->described && !job->error)
-			jobs_describe(&job, 1);
-		targets_id(job, other);
-		if (job->directory->owner == t->job->directory->owner && !job_is_gone(job) && *id &&
-		    !strcmp(id, other))
-			return snapshot_fail(
-				error, -ENOTSUP,
-				"process %d of the same job, %s, uses the GPU as well; a "
-				"snapshot can hold only one process that does",
-				job->pid, id);
-	}
-	return 0;
-}
-
-int taking_check_tree(const struct tree *tree, struct snapshot_error *error)
-{
 	if (tree->foreign)
 		return snapshot_fail(error, -ENOTSUP,
 				     "its process %d runs as another user, as under sudo",
 				     tree->foreign);
 	if (tree->cut)
 		return snapshot_fail(error, -ENOTSUP, "it has more than %d processes", TREE_MAX);
-	return 0;
+	if (tree_has(tree, getpid()))
+		return snapshot_fail(
+			error, -ENOTSUP,
+			"this command is a process of the job, below its first process %d: "
+			"run it elsewhere",
+			t->root.pid);
+	if (tree_has(tree, 1))
+		return snapshot_fail(
+			error, -ENOTSUP,
+			"its process 1 is the init of a container, whose id no restore can give: "
+			"start the job below an init of its own (docker run --init)");
+	if (t->unknown)
+		return snapshot_fail(
+			error, -ENOTSUP,
+			"process %d (%s) has overwritten its environment, by which the processes of a "
+			"job are found: start the program so that it does not (SPT_NOENV=1)",
+			t->unknown, process_name(t->unknown, name));
+	targets_id(t->job, id);
+	ret = whole_stray(t->job, id, tree, &stray);
+	if (ret)
+		return snapshot_fail(error, ret, "its processes cannot be found: %s",
+				     strerror(-ret));
+	if (!stray)
+		return 0;
+	return snapshot_fail(
+		error, -ENOTSUP,
+		"%d (%s) belongs to the job, but is not below its first process %d: end it first",
+		stray, process_name(stray, name), t->root.pid);
 }
 
 bool taking_stops(const struct taking *t)
 {
-	return t->stop || t->memory_files.n || t->maps || tcp_are_connected(&t->ports);
+	return t->stop || t->memory_files.n || t->maps || t->root.pid != t->job->pid ||
+	       tcp_are_connected(&t->ports);
 }
 
-int taking_check_processes(struct taking *t, struct tree *tree, struct snapshot_error *error)
+int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
+			   struct snapshot_error *error)
 {
-	int left = AGAIN_MS, ret;
+	struct patience patience = {0};
+	char id[RUNDIR_ID_SIZE];
+	int ret;
 
 	if (!t->job->seen || !host_same_ids(t->job->pid))
 		return snapshot_fail(error, -ENOTSUP,
 				     "it is in another PID namespace (a container), where it is "
 				     "process %d: run 'cudaw snapshot' there",
 				     t->job->own_pid);
-	for (;; left -= LOOK_MS) {
-		tree_find(tree, &t->job->process, t->job->directory->owner);
+	targets_id(t->job, id);
+	whole_root(t->job, id, &t->root, &t->unknown);
+	for (;;) {
+		tree_find(tree, &t->root, t->job->directory->owner);
+		tree->head = t->job->pid;
 		ret = taking_check_found(t, tree, error);
-		if (ret != -EAGAIN || left <= 0 || t->check)
+		if (ret != -EAGAIN || !patient || patience_ms(&patience) >= TAKING_AGAIN_MS)
 			return ret;
 		usleep(LOOK_MS * 1000);
 	}
@@ -154,13 +163,11 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 {
 	struct finding f = {.t = t, .error = error};
 	struct snapshot_error one;
-	bool goes_on = !taking_check_tree(tree, &one) || take_reason(&f, one.text, false);
+	bool goes_on = !taking_check_tree(t, tree, &one) || take_reason(&f, one.text, false);
 
 	if (goes_on && check_users(t, tree, &one))
 		goes_on = take_reason(&f, one.text, false);
 	if (goes_on && check_namespaces(tree, &one))
-		goes_on = take_reason(&f, one.text, false);
-	if (goes_on && check_alone(t, &one))
 		goes_on = take_reason(&f, one.text, false);
 	memory_files_free(&t->memory_files);
 	if (goes_on && !memory_files_find(&t->memory_files, tree, one.text, sizeof(one.text)))

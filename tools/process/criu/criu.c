@@ -340,6 +340,7 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 		_exit(127);
 	}
 	wait_for(pid, what, shown, &status);
+	criu->killed = pid > 0 && WIFSIGNALED(status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
 		remove_work(criu);
 		return true;

@@ -19,6 +19,7 @@ struct criu {
 	int major, minor;
 	char work[160]; /* a directory for its log, in TMPDIR; it stays when something failed */
 	char why[512];  /* the failure, after "CRIU: " if CRIU reports it */
+	bool killed;    /* the last one that ran */
 	bool again;     /* it was a connection to the job, which may be over a moment later */
 };
 

@@ -3,7 +3,6 @@
 
 #include "common/protocol/daemon.h"
 #include "common/system/proc.h"
-#include "common/text.h"
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/criu/unix_sockets.h"
 
@@ -47,13 +46,9 @@ static void give(struct reasons *reasons, const char *fmt, ...)
 /* "1234 (python)" */
 static const char *label(pid_t pid, char *buf)
 {
-	char path[64], name[64] = "?";
+	char name[PROCESS_NAME];
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	host_read_line(path, name, sizeof(name));
-	snprintf(buf, LABEL_SIZE, "%d (", pid);
-	format_copy(buf + strlen(buf), 64, name);
-	strcat(buf, ")");
+	snprintf(buf, LABEL_SIZE, "%d (%s)", pid, process_name(pid, name));
 	return buf;
 }
 
@@ -215,7 +210,7 @@ static bool is_sending(const struct descriptor *o)
 	return sending;
 }
 
-/* The job leaves cudawd before the image is made. */
+/* The process that uses CUDA leaves cudawd before the image is made. */
 static bool is_daemon(const char *path, const char *process)
 {
 	const char *name = strrchr(path, '/');
@@ -223,8 +218,8 @@ static bool is_daemon(const char *path, const char *process)
 	return (name && !strcmp(name + 1, DAEMON_NAME)) || strstr(process, "(cudawd)");
 }
 
-static void look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
-			    struct reasons *reasons)
+static void look_at_sockets(pid_t job, const struct descriptors *mine,
+			    const struct descriptors *others, struct reasons *reasons)
 {
 	int netlink = unix_sockets_open();
 	char name[LABEL_SIZE], other[LABEL_SIZE], path[LABEL_SIZE];
@@ -250,7 +245,7 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
 		process = end ? label(end->pid, other) : "a process that is not visible here";
 		unix_sockets_name(netlink, peer, path, sizeof(path));
-		if (is_daemon(path, process))
+		if (o->pid == job && is_daemon(path, process))
 			continue;
 		give(reasons,
 		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
@@ -450,7 +445,7 @@ void outside_find(const struct tree *tree, pid_t job, struct tcp_sockets *ports,
 		look_at_gpus(tree, job, &mine, &reasons);
 		look_at_networks(tree, &mine, &others, ports, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
-		look_at_sockets(&mine, &others, &reasons);
+		look_at_sockets(job, &mine, &others, &reasons);
 		look_at_sessions(tree, &reasons);
 	}
 	free(mine.all);

@@ -4,6 +4,7 @@
 #include "tools/process/criu/descriptors.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +15,7 @@
 #include <unistd.h>
 
 #define REST_MS 2000
-#define PROBE_MS \
-	500 /* after which the kernel has sent what it held back (TCP_CORK), unless there is no room */
-#define LOOK_MS     10
-#define TIMER_PROBE 4 /* the kernel asks whether the other end, which does not read, has room now */
+#define LOOK_MS 10
 
 void tcp_add(struct tcp_sockets *sockets, const struct tcp_socket *socket)
 {
@@ -205,7 +203,7 @@ static bool find_traffic(void *arg, const struct tcp_sockets *sockets)
 	return !traffic->any;
 }
 
-bool tcp_rest(const struct tree *tree)
+int tcp_rest(const struct tree *tree)
 {
 	struct descriptors mine = {0};
 	struct traffic traffic = {.mine = &mine, .any = true};
@@ -219,18 +217,20 @@ bool tcp_rest(const struct tree *tree)
 			usleep(LOOK_MS * 1000);
 	}
 	free(mine.all);
-	return all && !traffic.any;
+	if (!all || mine.short_of_memory)
+		return -ENOMEM;
+	return traffic.any ? -EAGAIN : 0;
 }
 
-/* @fd is our copy of a socket of another process. */
-static void repair(int fd, bool on)
+/* @fd is our copy of a socket of another process. 0 or a negative errno. */
+static int repair(int fd, bool on)
 {
 	int value = on, now = on;
 	socklen_t size = sizeof(now);
 
 	if (getsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &now, &size) || !now == !on)
-		return;
-	setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
+		return 0;
+	return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value)) ? -EPERM : 0;
 }
 
 static bool is_connection(int fd)
@@ -242,26 +242,49 @@ static bool is_connection(int fd)
 	       (peer.ss_family == AF_INET || peer.ss_family == AF_INET6);
 }
 
-void tcp_repair(const struct tree *tree, bool on)
+/* Those of the process that is open as @pid_fd. 0 or a negative errno. */
+static int repair_process(pid_t pid, int pid_fd, bool on)
 {
 	struct descriptors mine = {0};
+	int ret = 0;
 
-	descriptors_add_tree(&mine, tree);
-	for (size_t i = 0; i < mine.n; i++) {
-		struct process process;
-		int pid_fd, fd;
+	descriptors_add_process(&mine, pid);
+	for (size_t i = 0; i < mine.n && ret != -EPERM; i++) {
+		int fd, err = 0;
 
-		if (mine.all[i].kind != DESCRIPTOR_SOCKET ||
-		    !process_find(mine.all[i].pid, &process))
+		if (mine.all[i].kind != DESCRIPTOR_SOCKET)
 			continue;
-		pid_fd = process_open(&process);
-		fd = pid_fd < 0 ? -1 : syscall(SYS_pidfd_getfd, pid_fd, mine.all[i].fd, 0);
-		if (fd >= 0 && is_connection(fd))
-			repair(fd, on);
+		fd = syscall(SYS_pidfd_getfd, pid_fd, mine.all[i].fd, 0);
+		if (fd < 0)
+			err = errno == EPERM ? -EACCES
+					     : 0; /* else it is closed, or the process has ended */
+		else if (is_connection(fd))
+			err = repair(fd, on);
 		if (fd >= 0)
 			close(fd);
-		if (pid_fd >= 0)
-			close(pid_fd);
+		ret = err ? err : ret;
 	}
+	if (!ret && mine.short_of_memory)
+		ret = -EACCES;
 	free(mine.all);
+	return ret;
+}
+
+int tcp_repair(const struct tree *tree, bool on)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < tree->n; i++) {
+		const struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
+		struct process now;
+		int pid_fd = process_open(&process), err = 0;
+
+		if (pid_fd < 0)
+			continue;
+		if (process_find(process.pid, &now) && process_is_of(&now, tree->owner))
+			err = repair_process(process.pid, pid_fd, on);
+		close(pid_fd);
+		ret = err && ret != -EPERM ? err : ret;
+	}
+	return ret;
 }

@@ -81,16 +81,17 @@ const char *tcp_text(const struct tcp_end *end, char text[TCP_TEXT_SIZE]);
 bool tcp_parse(const char *text, struct tcp_end *end);
 
 /*
- * Wait until nothing is on its way in the connections of @tree, whose processes are stopped. False if something still
- * is, for which the other end has no room.
+ * Wait until nothing is on its way in the connections of @tree, whose processes are stopped. 0; -EAGAIN if something
+ * still is, for which the other end has no room; -ENOMEM.
  */
-bool tcp_rest(const struct tree *tree);
+int tcp_rest(const struct tree *tree);
 
 /*
  * Switch the repair mode of all connections of @tree on or off (TCP_REPAIR, tcp(7)), as far as this process may. CRIU
  * leaves it on if it is killed, and the processes could neither send nor receive. A connection that is closed in that
- * mode tells nobody, and its addresses are free at once.
+ * mode tells nobody, and its addresses are free at once. 0; -EPERM if one is not as it should be, which takes
+ * CAP_NET_ADMIN; else -EACCES if a socket cannot be looked at.
  */
-void tcp_repair(const struct tree *tree, bool on);
+int tcp_repair(const struct tree *tree, bool on);
 
 #endif

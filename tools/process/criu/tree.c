@@ -29,6 +29,7 @@ static void add(struct tree *tree, pid_t pid, uint64_t start)
 	bool found = process_find(pid, &process);
 
 	tree->halted[tree->n] = found && process.state == 'T';
+	tree->runs[tree->n] = -1;
 	tree->pids[tree->n] = pid;
 	tree->starts[tree->n++] = start;
 	if (found && !process_is_of(&process, tree->owner))
@@ -105,17 +106,27 @@ static void signal_one(const struct tree *tree, size_t i, int signal)
 	process_signal(&process, tree->owner, signal);
 }
 
+/* Send it to the processes from @first on, except those that were stopped already if @all is false. */
+static void signal_from(const struct tree *tree, size_t first, int signal, bool all)
+{
+	/* To kill it last would let it run: its group is continued when its parent ends. */
+	pid_t head = signal == SIGKILL ? 0 : tree->head;
+
+	for (int turn = 0; turn < 2; turn++)
+		for (size_t i = tree->n; i-- > first;)
+			if ((all || !tree->halted[i]) &&
+			    (tree->pids[i] == head) == (turn == (signal != SIGSTOP)))
+				signal_one(tree, i, signal);
+}
+
 void tree_signal(const struct tree *tree, int signal)
 {
-	for (size_t i = tree->n; i-- > 0;)
-		signal_one(tree, i, signal);
+	signal_from(tree, 0, signal, true);
 }
 
 void tree_continue(const struct tree *tree)
 {
-	for (size_t i = tree->n; i-- > 0;)
-		if (!tree->halted[i])
-			signal_one(tree, i, SIGCONT);
+	signal_from(tree, 0, SIGCONT, false);
 }
 
 bool tree_stop(struct tree *tree, const struct process *root, uid_t owner)
@@ -126,9 +137,7 @@ bool tree_stop(struct tree *tree, const struct process *root, uid_t owner)
 	tree_find(tree, root, owner);
 	/* A process that is stopped makes no other. */
 	while (good && stopped < tree->n) {
-		for (size_t i = stopped; i < tree->n; i++)
-			if (!tree->halted[i])
-				signal_one(tree, i, SIGSTOP);
+		signal_from(tree, stopped, SIGSTOP, false);
 		stopped = tree->n;
 		good = tree_await_stop(tree);
 		while (good && process_is_there(root) && add_children(tree))
@@ -191,15 +200,23 @@ bool tree_await_stop(struct tree *tree)
 	return true;
 }
 
-bool tree_stayed_stopped(const struct tree *tree)
+bool tree_was_continued(const struct tree *tree)
 {
 	for (size_t i = 0; i < tree->n; i++) {
-		int64_t runs = process_runs(tree->pids[i]);
+		int64_t runs = tree->runs[i] < 0 ? 0 : process_runs(tree->pids[i]);
 
-		if (tree->runs[i] < 0 || (runs && runs != tree->runs[i]))
-			return false;
+		if (runs && runs != tree->runs[i])
+			return true;
 	}
-	return true;
+	return false;
+}
+
+bool tree_stayed_stopped(const struct tree *tree)
+{
+	for (size_t i = 0; i < tree->n; i++)
+		if (tree->runs[i] < 0)
+			return false;
+	return !tree_was_continued(tree);
 }
 
 /* The process still has its PID: it runs, or its parent has not called wait(2). */

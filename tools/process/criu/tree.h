@@ -15,12 +15,18 @@
 
 #define TREE_MAX 4096
 
+/* The functions that find the processes leave @head as it is. */
 struct tree {
 	pid_t pids[TREE_MAX];
 	uint64_t starts[TREE_MAX]; /* of each, as in struct process */
 	bool halted[TREE_MAX];     /* it was stopped when it was found */
 	size_t n;
 	pid_t above; /* set by tree_find_below(), or -1 */
+	/*
+	 * The caller's: stopped first and continued last, so that all others run while it runs, whenever the caller is
+	 * killed. Not so for SIGKILL. 0: none.
+	 */
+	pid_t head;
 	uid_t owner;
 	pid_t foreign;          /* a process of another user than @owner, or 0 */
 	bool cut;               /* there are more */
@@ -41,7 +47,7 @@ bool tree_has(const struct tree *tree, pid_t pid);
 /* Whether @ancestor is the parent of the process @pid, or of a parent of it, and so on. */
 bool tree_is_below(pid_t pid, pid_t ancestor);
 
-/* Send a signal to all processes of the owner, the children first. */
+/* Send a signal to all processes of the owner, the children first, except the head. */
 void tree_signal(const struct tree *tree, int signal);
 
 /*
@@ -55,6 +61,9 @@ void tree_continue(const struct tree *tree);
 
 /* Wait until all are stopped or have ended. False if a process does not stop in time. */
 bool tree_await_stop(struct tree *tree);
+
+/* Whether one has run that was stopped in tree_await_stop(), which may have returned false. */
+bool tree_was_continued(const struct tree *tree);
 
 /*
  * Whether no process has run since tree_await_stop(), except to be killed. False if

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Snapshots of a job whose first process does not use CUDA: a server, with an engine that does, and a client, all
+connected by TCP.
+"""
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import types
+
+from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
+from simlib import HELD, hold, let_go, unsanitized
+from detached import Detached
+from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+import proclib
+
+SYS_CLONE3, SYS_PIDFD_GETFD, TCP_REPAIR = 435, 438, 19
+PR_CAPBSET_DROP, CAP_NET_ADMIN = 24, 12
+
+
+def give_up_networks():
+    """What this process starts has no CAP_NET_ADMIN."""
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_NET_ADMIN)
+
+
+class Server(Detached):
+    def __init__(self, *args, **options):
+        super().__init__("server_job.py", *args, log_mode="a", **options)
+        self.wait_steps(3)
+        self.engine, self.port = (int(line.split()[1]) for line in self.lines()[:2])
+        self.in_command = types.SimpleNamespace(pid=self.engine)
+        self.pids = sorted([self.pid, *proclib.descendants(self.pid)])
+
+    def state(self):
+        return (jobs().get(self.engine) or {}).get("state")
+
+    def states(self):
+        """Of its processes, as in ps(1); without those that are gone, or that nobody has waited for."""
+        self.process.poll()
+        return "".join(sorted(set(proclib.state(pid) for pid in self.pids) - {"X", "Z"}))
+
+    def goes_on(self):
+        until(lambda: self.state() == "running", 30, "it runs")
+        self.wait_steps(self.steps() + 3)
+
+    def finish(self):
+        os.kill(self.pid, signal.SIGINT)
+        lines = self.wait_end(60)
+        equal(lines[-1], "server_job: every answer right", "the last line")
+        steps = [int(line.split()[1]) for line in lines if line.startswith("step ")]
+        equal(steps, list(range(1, len(steps) + 1)), "the steps")
+
+    def connections(self):
+        """Ours of each of its TCP sockets that is connected."""
+        for pid in self.pids:
+            process = os.pidfd_open(pid)
+            for fd, link in proclib.descriptors(pid).items():
+                if not link.startswith("socket:"):
+                    continue
+                mine = ctypes.CDLL(None).syscall(SYS_PIDFD_GETFD, process, fd, 0)
+                with socket.socket(fileno=mine) as found:
+                    if found.family in (socket.AF_INET, socket.AF_INET6) and not found.getsockopt(
+                            socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        yield found
+            os.close(process)
+
+    def repair(self):
+        """Leave its connections as a CRIU does that is killed."""
+        count = 0
+        for connection in self.connections():
+            connection.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+            count += 1
+        equal(count, 4, "the connections' ends")
+
+
+def leave_session(leader):
+    """A process in the session of a process of this id, which has ended. By clone3(2), which root may give the id."""
+    ids, (theirs, mine) = (ctypes.c_int * 1)(leader), os.pipe()
+    arguments = struct.pack("<11Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(ids), 1, 0)
+    if ctypes.CDLL(None).syscall(SYS_CLONE3, arguments, len(arguments)) == 0:
+        os.setsid()
+        if member := os.fork():
+            os.write(mine, str(member).encode())
+            os._exit(0)
+        while True:
+            signal.pause()
+    os.waitpid(leader, 0)
+    return int(os.read(theirs, 20))
+
+
+def host_of(path):
+    host = next(name for name in os.listdir(path) if name.startswith("host-"))
+    with open(f"{path}/{host}/host.json", encoding="ascii") as file:
+        return host, json.load(file)
+
+
+def image_of(path):
+    """The ids of the processes and threads in it."""
+    return {int(name[5:-4]) for name in os.listdir(f"{path}/{host_of(path)[0]}") if name.startswith("core-")}
+
+
+@unsanitized
+def all_processes_go_and_come_back():
+    job, path = Server("--bytes", 1 << 20), directory()
+    said = json.loads(cudaw_ok("snapshot", "--stop", "--json", job.engine, path))
+    equal((said["processes"], job.states()), (len(job.pids), ""), "the processes, and what runs of them")
+    check(set(job.pids) <= image_of(path), "not all are in the image")
+    facts = host_of(path)[1]
+    equal((facts["root"], sorted(one["pid"] for one in facts["processes"])), (job.pid, job.pids), "what it names")
+    equal(sum(one["remote"] is None for one in facts["ports"]), 2, "the ports that listen")
+    said = cudaw_ok("inspect", path)
+    check(f"{len(job.pids)} processes, the first one {job.pid}" in said and f"[::1]:{job.port}" in said, said)
+    cudaw_ok("verify", path)
+    cudaw_ok("restore", "--check", path)
+    with socket.create_server(("::1", job.port), family=socket.AF_INET6):
+        for options in ([], ["--check"]):
+            said = refused("restore", *options, path)
+            check(f"needs the port [::1]:{job.port}, which is in use: process {os.getpid()} (" in said, said)
+        equal(job.states(), "", "what runs")
+    member = leave_session(job.pid)
+    said = refused("restore", "--check", path)
+    check(f"needs the id {job.pid}, which is that of the session or process group of process {member} (" in said, said)
+    os.kill(member, signal.SIGKILL)
+    until(lambda: proclib.state(member) == "X", 20, "init has waited for it")
+    if stands_in():
+        check("no real CRIU" in refused("restore", path), "something does not fit")
+        return
+    for _ in range(2):
+        cudaw_ok("restore", path)
+        job.goes_on()
+        path = directory()
+        cudaw_ok("snapshot", "--stop", job.engine, path)
+        equal(job.states(), "", "what runs of it")
+    with subprocess.Popen([CUDAW, "restore", "--wait", path], env=base_environment()) as command:
+        job.goes_on()
+        job.finish()
+    equal(command.returncode, 0, "the exit code of the command, which is the job's")
+
+
+@unsanitized
+def it_runs_on_after_its_snapshot():
+    """Its connections, too; and a later restore finds it as it was, with what was on its way."""
+    job, path = Server("--bytes", 1 << 20), directory()
+    cudaw_ok("snapshot", job.engine, path)
+    job.goes_on()
+    if not stands_in():
+        lines = job.lines()
+        for pid in (job.pid, *job.pids):
+            proclib.send(pid, "KILL")
+        until(lambda: job.is_gone() and not job.states(), 20, "it is gone")
+        cudaw_ok("restore", path)
+        until(lambda: len(job.lines()) > len(lines), 30, "it goes on")
+        steps = [int(line.split()[1]) for line in job.lines()[len(lines):]]
+        check(3 < steps[0] < len(lines), f"it goes on at {steps[0]} of {len(lines)}")
+        with open(job.log, "w", encoding="ascii") as file:
+            file.write("".join(f"step {step}\n" for step in range(1, steps[-1] + 1)))
+        os.kill(job.pid, signal.SIGINT)
+        equal(job.wait_end(60)[-1], "server_job: every answer right", "the last line")
+    else:
+        job.finish()
+
+
+@unsanitized
+def one_that_fails_leaves_all_as_they_were():
+    job = Server()
+    for options in ([], ["--stop"]):
+        snapshot = Snapshot(job.in_command, *options, path=directory()).in_criu()
+        equal(job.states(), "T", "the states while CRIU works")
+        job.repair()
+        snapshot.let_criu_go(1)
+        check("CRIU: " in snapshot.end(1), "it does not say so")
+        job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def one_that_is_killed_leaves_all_stopped_until_a_resume():
+    job = Server()
+    snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+    snapshot.process.kill()
+    snapshot.process.wait()
+    job.repair()
+    snapshot.let_criu_go(1)
+    equal(job.states(), "T", "the states")
+    said = refused("resume", job.engine, preexec_fn=give_up_networks)
+    check("has left its TCP connections unusable" in said, said)
+    equal(job.states(), "T", "the states")
+    cudaw_ok("resume", job.engine)
+    job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def a_criu_that_is_killed_leaves_no_connection_unusable():
+    """If the command may not mend them, all stay stopped for root."""
+    job = Server()
+    snapshot = Snapshot(job.in_command, preexec_fn=give_up_networks).in_criu()
+    job.repair()
+    for pid in proclib.descendants(snapshot.process.pid):
+        proclib.send(pid, "KILL")
+    said = snapshot.end(1)
+    check(f"{job.engine} stays stopped, and {snapshot.path} holds its memory" in said, said)
+    equal(job.states(), "T", "the states")
+    cudaw_ok("resume", job.engine)
+    job.goes_on()
+    job.finish()
+
+
+def is_refused(job, reason):
+    said = refused("snapshot", "--stop", job.engine, directory(), code=6)
+    check(reason in said, f"{reason!r} is not in {said!r}")
+    equal(job.state(), "running", "the state")
+
+
+@unsanitized
+def what_reaches_out_is_refused_by_name():
+    """Before the job is paused."""
+    job = Server()
+    with socket.create_connection(("::1", job.port)):
+        is_refused(job, f" of {job.pid} (python3) has a TCP connection from [::1]:")
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, "CUDAW_JOB": jobs()[job.engine]["id"]}) as stray:
+        is_refused(job, f"{stray.pid} (sleep) belongs to the job, but is not below its first process {job.pid}: ")
+        stray.kill()
+    equal(jobs()[job.engine].get("pause"), None, "its last pause")
+    job.finish()
+
+
+@unsanitized
+def one_that_overwrites_its_environment_is_refused():
+    """A resume after a command that was killed would not find all, and so continues none."""
+    os.environ["SPT_NOENV"] = ""
+    for title in "server", "engine":
+        job = Server("--title", title)
+        named = job.pid if title == "server" else job.engine
+        is_refused(job, f"process {named} (python3) has overwritten its environment")
+        if title == "engine":
+            for pid in job.pids:
+                os.kill(pid, signal.SIGSTOP)
+            until(lambda: job.states() == "T", 20, "all are stopped")
+            said = refused("resume", job.engine)
+            check(f"its parent {job.pid} is stopped: continue all its processes" in said, said)
+            equal(job.states(), "T", "the states")
+            for pid in job.pids:
+                os.kill(pid, signal.SIGCONT)
+        job.finish()
+    del os.environ["SPT_NOENV"]
+
+
+@unsanitized
+def a_client_that_waits_does_not_lengthen_the_pause():
+    """What came during the pause, and is not accepted before it ends, gets the two seconds that it would get before."""
+    job = Server()
+    hold("out")
+    with subprocess.Popen([CUDAW, "snapshot", "--stop", str(job.engine), directory()], text=True,
+                          env=base_environment(), stderr=subprocess.PIPE) as command:
+        until(lambda: job.state() != "running", 30, "its pause begins, for which its copy has to end")
+        with socket.create_connection(("::1", job.port)):
+            let_go("out")
+            said = command.communicate(timeout=30)[1]
+            check(command.returncode == 1 and "that it has not accepted yet (try again)" in said, said)
+            job.goes_on()
+    job.finish()
+
+
+# Its second child has its memory (vfork) until somebody opens the second argument for writing.
+SPAWNING = """
+import os, signal, sys
+print("engine", os.spawnv(os.P_NOWAIT, sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"]), flush=True)
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[2], os.O_RDONLY, 0)])
+signal.pause()
+"""
+
+
+@unsanitized
+def one_that_cannot_be_stopped_yet_is_tried_again():
+    fifo = f"{directory()}.fifo"
+    os.mkfifo(fifo)
+    job = Detached(sys.executable, "-c", SPAWNING, f"{BUILD}/tests/programs/counter", fifo)
+    job.wait_steps(3)
+    engine = int(job.lines()[0].split()[1])
+    until(lambda: len(proclib.descendants(job.pid)) == 2, 20, "its second child is there")
+    spawned, = set(proclib.descendants(job.pid)) - {engine}
+    snapshot = Snapshot(types.SimpleNamespace(pid=engine), "--stop")
+    until(lambda: proclib.state(spawned) == "T", 30, "the processes are to stop")
+    os.close(os.open(fifo, os.O_WRONLY))
+    snapshot.in_criu().let_criu_go(1)
+    check("CRIU: " in snapshot.end(1), "it does not say so")
+    job.wait_steps(job.steps() + 3)
+    for pid in (job.pid, engine):
+        proclib.send(pid, "KILL")
+
+
+DROPPING = """
+import os, signal, sys
+print("engine", os.spawnv(os.P_NOWAIT, sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"]), flush=True)
+os.setuid(65534)
+signal.pause()
+"""
+
+
+def processes_of_other_users_are_not_of_roots_job():
+    job = Detached(sys.executable, "-c", DROPPING, f"{BUILD}/tests/programs/counter")
+    job.wait_steps(3)
+    engine = int(job.lines()[0].split()[1])
+    for pid in (job.pid, engine):
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: {proclib.state(pid) for pid in (job.pid, engine)} == {"T"}, 20, "both are stopped")
+    cudaw_ok("resume", engine)
+    job.wait_steps(job.steps() + 3)
+    equal(proclib.state(job.pid), "T", "the state of the other user's")
+    for pid in (job.pid, engine):
+        proclib.send(pid, "KILL")
+
+
+def a_command_that_is_a_part_of_the_job():
+    fifo = f"{directory()}.fifo"
+    os.mkfifo(fifo)
+    script = '"$0" --steps 1000000 --step-ms 10 & read go < "$2"; "$1" snapshot --stop $! "$2.dir"; echo exit $?; wait'
+    job = Detached("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", CUDAW, fifo)
+    job.wait_steps(3)
+    with open(fifo, "w", encoding="ascii") as file:
+        file.write("go\n")
+    until(lambda: "exit 6" in job.lines(), 30, "it is refused")
+    check(any(f"this command is a process of the job, below its first process {job.pid}: " in line
+              for line in job.lines()), job.lines())
+    for pid in (job.pid, *proclib.descendants(job.pid)):
+        proclib.send(pid, "KILL")
+
+
+os.environ.update(HELD)
+allow_stand_in()
+main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fails_leaves_all_as_they_were,
+     one_that_is_killed_leaves_all_stopped_until_a_resume,
+     a_criu_that_is_killed_leaves_no_connection_unusable, what_reaches_out_is_refused_by_name,
+     one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
+     one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
+     a_command_that_is_a_part_of_the_job)

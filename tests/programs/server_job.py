@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A server in the shape that inference servers have: a process without CUDA, which clients reach by TCP; below it an
+engine by spawn, which alone uses the GPU, through ctypes; beside that a client.
+
+They are connected by TCP, the engine to one of the server's ports and the client to the other, by IPv6. A request
+repeats a number for --bytes; the engine adds it to one in GPU memory. The answer is the sum, which the client compares
+with its own. Prints "engine PID", "port N" and, for each answer, "step N". Ends when it gets SIGINT.
+
+The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
+"""
+import argparse
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def call(result):
+    if result:
+        raise SystemExit(f"server_job: CUDA error {result}")
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def read(connection, size):
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            return None
+        data += more
+    return data
+
+
+def set_title():
+    if os.environ.get("SPT_NOENV"):
+        return
+    for name, value in os.environ.items():
+        os.environ[name] = value    # a copy, which is elsewhere
+    with open("/proc/self/stat", encoding="utf-8") as file:
+        start, end = map(int, file.read().rpartition(")")[2].split()[47:49])
+    ctypes.memset(start, 0, end - start)
+
+
+def engine(port, size, titled):
+    die_with_parent()
+    if titled:
+        set_title()
+    connection = socket.create_connection(("127.0.0.1", port))
+    cuda, primary, data, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+    call(cuda.cuInit(0))
+    call(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0))
+    call(cuda.cuCtxSetCurrent(primary))
+    call(cuda.cuMemAlloc_v2(ctypes.byref(data), ctypes.c_size_t(1 << 20)))
+    call(cuda.cuMemsetD8_v2(data, ctypes.c_ubyte(0), ctypes.c_size_t(1 << 20)))
+    while request := read(connection, size):
+        call(cuda.cuMemcpyDtoH_v2(ctypes.byref(found), data, ctypes.c_size_t(8)))
+        found.value += int.from_bytes(request[-8:], "little")
+        call(cuda.cuMemcpyHtoD_v2(data, ctypes.byref(found), ctypes.c_size_t(8)))
+        connection.sendall(found.value.to_bytes(8, "little"))
+
+
+def client(port, size, pause_s):
+    die_with_parent()
+    connection = socket.create_connection(("::1", port))
+    step = total = 0
+    while True:
+        step += 1
+        total += step
+        connection.sendall(step.to_bytes(8, "little") * (size // 8))
+        answer = read(connection, 8)
+        if answer is None:
+            return
+        if int.from_bytes(answer, "little") != total:
+            raise SystemExit(f"server_job: step {step}: {int.from_bytes(answer, 'little')}, expected {total}")
+        print("step", step, flush=True)
+        time.sleep(pause_s)
+
+
+def listen(family, address):
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((address, 0))
+    listening.listen()
+    return listening
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=int, default=8)
+    parser.add_argument("--step-ms", type=float, default=10)
+    parser.add_argument("--title", choices=("server", "engine"))
+    args = parser.parse_args()
+    ended = []
+    signal.signal(signal.SIGINT, lambda *_: ended.append(True))
+    context = multiprocessing.get_context("spawn")
+    for_engine, for_clients = listen(socket.AF_INET, "127.0.0.1"), listen(socket.AF_INET6, "::1")
+    child = context.Process(target=engine, daemon=True,
+                            args=(for_engine.getsockname()[1], args.bytes, args.title == "engine"))
+    child.start()
+    if args.title == "server":
+        set_title()
+    to_engine = for_engine.accept()[0]
+    print("engine", child.pid, flush=True)
+    print("port", for_clients.getsockname()[1], flush=True)
+    if os.fork() == 0:
+        for_clients_port = for_clients.getsockname()[1]
+        for mine in (for_engine, for_clients, to_engine):
+            mine.close()
+        # At its end the server closes the connection, also while a request is under way.
+        with contextlib.suppress(ConnectionError):
+            client(for_clients_port, args.bytes, args.step_ms / 1000)
+        os._exit(0)
+    from_client = for_clients.accept()[0]
+    while not ended:
+        request = read(from_client, args.bytes)
+        if request is None:
+            sys.exit("server_job: the client is gone")
+        to_engine.sendall(request)
+        answer = read(to_engine, 8)
+        if answer is None:
+            sys.exit("server_job: the engine is gone")
+        from_client.sendall(answer)
+    from_client.close()
+    os.wait()
+    to_engine.close()
+    child.join()
+    print("server_job: every answer right", flush=True)
+
+
+if __name__ == "__main__":
+    main()
