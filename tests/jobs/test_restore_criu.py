@@ -39,6 +39,9 @@ def without_a_criu_that_will_do():
                               capture_output=True, check=False)
         equal(done.returncode, 6, "the exit code without capabilities")
         check(f"{env['CUDAW_CRIU']} is not permitted to make process images" in done.stderr, done.stderr)
+        done = subprocess.run(["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", CUDAW, "doctor"],
+                              env={**base_environment(), **env}, text=True, capture_output=True, check=False)
+        check("carry TCP connections, which needs CAP_NET_ADMIN" in " ".join(done.stdout.split()), done.stdout)
     equal(job.state(), "running", "the state")
     said = cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     check("'cudaw restore' cannot start it from there" in said, said)

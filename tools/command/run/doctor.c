@@ -372,7 +372,9 @@ static void check_criu(struct report *report)
 	struct criu criu;
 
 	if (criu_find(&criu)) {
-		add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
+		finding = add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
+		if (!criu_may_repair(&criu))
+			because(finding, WARN, "%s", criu.why);
 		return;
 	}
 	finding = add(report, "CRIU", "%s", criu.major ? "unsuitable" : "absent");
