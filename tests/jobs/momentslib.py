@@ -143,10 +143,15 @@ def short_silence():
     cudaw_ok("turns", "set", "silence=60")
 
 
-def until_silent(name, before):
-    """It is noticed that a process of this name, which is stopped, gives no answer."""
+def until_silent(name, before, then=None):
+    """
+    It is noticed that a process of this name, which is stopped, gives no answer. @then: and what comes of it, as
+    the room that it was given is there for others after three times the silence.
+    """
     with short_silence():
         until(lambda: len(events("silent", name)) > before, 20, f"{name} is left alone")
+        if then:
+            until(then, 20, f"others go on without {name}")
 
 
 def verify(pair):

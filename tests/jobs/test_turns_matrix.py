@@ -14,7 +14,8 @@ from gpulib import Job, Skip, check, main
 from harness import Failure, until
 from lease import EVERYTHING, Lease
 from momentslib import (ALLOCS, FREE_MIB, MARGIN_MIB, MOMENTS, SIZE_MIB, WHOLE_MIB, gets_parts,
-                        gives_parts, hit, killed, one, quick, start_daemon, the_other_runs, until_silent, verify)
+                        gives_parts, hit, killed, one, quick, start_daemon, state, the_other_runs, until_silent,
+                        verify)
 from turnslib import FOREVER, counting, events, members, take_turns
 
 STOPPED_S = 1
@@ -111,7 +112,7 @@ def others_run_while_one_is_stopped():
         giver.send(signal.SIGCONT)      # its next turn had begun
     else:
         raise Failure("each time that a job was stopped its next turn had begun")
-    until_silent(giver.name, before)
+    until_silent(giver.name, before, lambda: state(getter) == "runs")
     take_turns([getter], 20)
     giver.send(signal.SIGCONT)
     verify(table.jobs)
