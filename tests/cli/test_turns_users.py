@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The machine's daemon among users who need not trust each other: what a job says keeps no memory from others."""
+import contextlib
+import fcntl
 import json
 import os
 import threading
@@ -89,6 +91,35 @@ def test_those_that_nvml_shows_take_turns():
 def test_those_that_nvml_does_not_list_take_turns():
     """As in some containers."""
     take_turns(False)
+
+
+@contextlib.contextmanager
+def nvml_blocked(path):
+    """What it is asked for meanwhile it answers later, by the file @path as it is now."""
+    with open(path, "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+def used():
+    return json.loads(cudaw("turns", "--json").out)["gpus"][0]["used"]
+
+
+def test_an_answer_of_nvml_that_comes_late():
+    """Memory that a job got after the question is its own."""
+    with node_daemon("--quantum", "1000") as daemon:
+        first, second = (Used(daemon, 0, name, book={}, listed=False) for name in ("first", "second"))
+        second.wait("welcome")
+        first.grow(SIZE // 2)
+        first.wait("try")
+        with nvml_blocked(daemon.memory):
+            first.grow(SIZE // 2)
+            until(lambda: daemon.passes(1) or first.mapped == SIZE, 5, "it gets more without NVML")
+            daemon.passes(5)
+            second.grow(SIZE)
+            daemon.passes(1)
+        until(lambda: second.mapped or used() == SIZE, 5, "NVML has answered, and was asked again")
+        equal(second.mapped, 0, "memory that the first has")
 
 
 def test_memory_that_nvml_shows():

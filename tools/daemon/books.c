@@ -15,8 +15,7 @@
 #define BACK_OFF_MS       10000  /* for a member that did not come to rest */
 #define BACK_OFF_RESTS    20.0   /* at most so many times what it had for its kernels */
 #define RETRY_MS          1000   /* for a member that could not take memory back */
-#define PROMISE_MS        2000   /* for an allocation to show in what the member has */
-#define SHOWN_MS          2000   /* for NVML to show what a member has got back */
+#define GOT_MS            2000   /* for a member to take what it got, and to say so */
 #define CONTEXT_RETRY_MS  600000 /* for a member that could not give its context */
 #define TAKEN_STEP        (UINT64_C(128) << 20) /* half of what a job takes between two lines */
 
@@ -84,7 +83,15 @@ uint64_t books_has(const struct account *m, int gpu)
 {
 	const struct need *n = &m->need[gpu];
 
-	return n->mapped <= n->shown || m->filled ? n->mapped : n->shown;
+	return n->mapped < n->shown + n->got ? n->mapped : n->shown + n->got;
+}
+
+void books_get(struct account *m, int gpu, uint64_t bytes, double now)
+{
+	uint64_t *got = &m->need[gpu].got;
+
+	*got = bytes < TURNS_NO_LIMIT - *got ? *got + bytes : TURNS_NO_LIMIT;
+	m->got_at = now;
 }
 
 uint64_t books_said(const struct account *m)
@@ -212,8 +219,7 @@ void books_advance(struct turns *t, double now)
 	FOR_EACH_MEMBER(t, m) {
 		if (is_active(m) || drains(m))
 			m->vtime += passed * share_of(t, m) / m->weight;
-		m->filled &= now - m->filled_at < SHOWN_MS;
-		if (now - m->promised_at >= PROMISE_MS)
+		if (now - m->got_at >= GOT_MS)
 			for (int g = 0; g < TURNS_GPUS; g++)
 				m->need[g].promised = 0;
 	}
@@ -411,7 +417,7 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 	keep_promise(m, gpu, had);
 }
 
-void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now)
+void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double asked, double now)
 {
 	struct account *m = books_find(t, id);
 	uint64_t had, shown;
@@ -421,6 +427,9 @@ void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double n
 		return;
 	had = books_has(m, gpu);
 	m->need[gpu].shown = bytes;
+	/* By the time of the question: the answer may come much later, as NVML may block. */
+	if (asked - m->got_at >= GOT_MS)
+		m->need[gpu].got = 0;
 	keep_promise(m, gpu, had);
 	shown = books_shown(m);
 	if (shown < TURNS_NO_LIMIT &&
@@ -798,8 +807,10 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	if (m->ending)
 		m->safe_until = now + books_quantum(t);
 	books_set_phase(m, PHASE_RUNS, now);
-	m->filled = true;
-	m->filled_at = now;
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		m->need[g].got = 0;
+		books_get(m, g, m->need[g].total, now);
+	}
 }
 
 void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now)
@@ -935,11 +946,9 @@ void books_check(const struct turns *t)
 		assert(m->wants || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++) {
 			found |= t->slot[g] == m->id;
-			if (m->filled || !books_uses(m, g))
-				continue;
-			assert(books_has(m, g) <= m->need[g].shown);
-			assert(m->phase != PHASE_RUNS ||
-			       books_held(m, g) <= m->need[g].shown + m->need[g].promised);
+			assert(m->phase != PHASE_RUNS || !books_uses(m, g) ||
+			       books_held(m, g) <=
+				       m->need[g].shown + m->need[g].got + m->need[g].promised);
 		}
 		assert(found);
 	}

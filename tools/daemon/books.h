@@ -20,6 +20,7 @@ struct need {
 	uint64_t room;          /* that it was given there, of a member with several GPUs */
 	uint64_t context;       /* of its context, as NVML shows; 0: none, or not known */
 	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
+	uint64_t got; /* may have come after NVML was asked for @shown, and counts like that */
 };
 
 struct grow {
@@ -52,7 +53,6 @@ struct account {
 	bool released;      /* its context is out */
 	bool gives_context; /* of PHASE_LEAVING: that is to go, too */
 	bool gets_contexts; /* of PHASE_ENTERS: those of others go for it */
-	bool filled;        /* it got its memory back a moment ago: NVML may not show that yet */
 	uint64_t room;      /* bytes that it may have while it does not run */
 	uint64_t
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
@@ -63,7 +63,8 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double promised_at, filled_at, taken_at;
+	double got_at; /* the last allocation was promised its memory, or it got all back */
+	double taken_at;
 	double given_at;
 	double progress_at;   /* something has moved in its hand-over */
 	double turn_at;       /* its hand-over began; 0: one that was broken off */
@@ -100,6 +101,8 @@ struct turns {
 struct account *books_find(struct turns *t, uint32_t id);
 bool books_uses(const struct account *m, int gpu);
 bool books_has_one_gpu(const struct account *m);
+/* It gets @bytes on @gpu that NVML may not show yet. */
+void books_get(struct account *m, int gpu, uint64_t bytes, double now);
 /* When the first allocation began to wait that keeps @m from giving memory; 0: none does. */
 double books_pinned_at(const struct account *m);
 /* What it has on @gpu, as far as what it says counts (turns_shown()); and on all GPUs. */

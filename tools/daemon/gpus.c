@@ -234,7 +234,7 @@ static void take_sample(int i, const struct sample *sample, double now)
 	if (!sample->total || sample->free > sample->total)
 		return;
 	gpu->taken_ms = now;
-	users.shown(i, sample, now);
+	users.shown(i, sample, gpu->asked_ms, now);
 	mapped = users.mapped(i);
 	/* Of what is used it is not known now whose it is. */
 	if (mapped < 0) {

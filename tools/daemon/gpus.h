@@ -37,8 +37,8 @@ struct daemon_gpu {
 
 /* What gpus.c tells the members of the GPU @gpu, and asks them. */
 struct gpus_users {
-	/* Take a sample; this comes first. */
-	void (*shown)(int gpu, const struct sample *sample, double now);
+	/* Take a sample, for which NVML was asked at @asked; this comes first. */
+	void (*shown)(int gpu, const struct sample *sample, double asked, double now);
 	/* What the members have there; negative while that changes quickly. */
 	long (*mapped)(int gpu);
 	/* Whether a member, or a process that is about to be one, has told of it. */

@@ -65,17 +65,18 @@ static long mapped_on(int gpu)
 	return (long)told_on(gpu);
 }
 
-static void set_shown(struct member *m, int gpu, size_t bytes, double now)
+/* @asked: as in turns_shown(). */
+static void set_shown(struct member *m, int gpu, size_t bytes, double asked, double now)
 {
 	m->need[gpu].shown = bytes;
-	parties_shown(members_parties, m->id, gpu, bytes, now);
+	parties_shown(members_parties, m->id, gpu, bytes, asked, now);
 }
 
 /*
  * Among users who need not trust each other, no member keeps memory from others that NVML does not show: what it
  * says beyond that counts as nothing.
  */
-static void take_shown(int gpu, const struct sample *sample, double now)
+static void take_shown(int gpu, const struct sample *sample, double asked, double now)
 {
 	static struct shown shown;
 
@@ -86,7 +87,7 @@ static void take_shown(int gpu, const struct sample *sample, double now)
 		if (m->id)
 			set_shown(m, gpu,
 				  shown_bound(&shown, m->connection->pid, m->need[gpu].mapped),
-				  now);
+				  asked, now);
 }
 
 /* What each of them has on @gpu beyond its memory. Of one that is not listed by its PID it is not known. */
@@ -105,9 +106,9 @@ static void take_contexts(int gpu, const struct sample *sample, double now)
 	}
 }
 
-static void take_sample(int gpu, const struct sample *sample, double now)
+static void take_sample(int gpu, const struct sample *sample, double asked, double now)
 {
-	take_shown(gpu, sample, now);
+	take_shown(gpu, sample, asked, now);
 	take_contexts(gpu, sample, now);
 }
 
@@ -115,7 +116,7 @@ void members_forget_shown(int gpu, double now)
 {
 	for (struct member *m = members_all; m < members_all + CONNECTIONS_MAX; m++)
 		if (m->id && m->need[gpu].shown != TURNS_NO_LIMIT)
-			set_shown(m, gpu, TURNS_NO_LIMIT, now);
+			set_shown(m, gpu, TURNS_NO_LIMIT, 0, now);
 }
 
 static bool is_used(int gpu)
@@ -298,7 +299,7 @@ static void join(struct member *m, double now)
 	gpus_sample_anew(now);
 	/* A sample comes before the next decision. */
 	for (int gpu = 0; gpu < TURNS_GPUS && connections_are_of_everybody(); gpu++)
-		set_shown(m, gpu, 0, now);
+		set_shown(m, gpu, 0, 0, now);
 	connection_say(m->connection, "welcome %.0f", parties_idle_limit(members_parties, m->id));
 	member_note("joined", m, "%s", m->command);
 }

@@ -154,7 +154,7 @@ static void leave_alone(struct member *m, double now)
 	m->silent = true;
 	book_kept(m, now);
 	for (int gpu = 0; gpu < TURNS_GPUS; gpu++)
-		parties_shown(members_parties, m->id, gpu, m->need[gpu].shown, now);
+		parties_shown(members_parties, m->id, gpu, m->need[gpu].shown, 0, now);
 	m->kept_ms = m->hand == HAND_IN ? now : 0;
 	m->hand = HAND_NONE;
 	parties_aside(members_parties, m->id, now);

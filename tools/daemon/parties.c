@@ -102,20 +102,22 @@ void party_tell_idle(struct parties *p, const struct party *party, double now)
 }
 
 /* Tell the books what NVML shows of the job on @gpu. */
-static void tell_shown(struct parties *p, const struct party *party, int gpu, double now)
+static void tell_shown(struct parties *p, const struct party *party, int gpu, double asked,
+		       double now)
 {
 	uint64_t sum = 0;
 
 	FOR_EACH_OF(p, party, m)
 		if (sum < TURNS_NO_LIMIT)
 			sum += m->shown[gpu];
-	turns_shown(p->turns, party->member, gpu, sum < TURNS_NO_LIMIT ? sum : TURNS_NO_LIMIT, now);
+	turns_shown(p->turns, party->member, gpu, sum < TURNS_NO_LIMIT ? sum : TURNS_NO_LIMIT,
+		    asked, now);
 }
 
 static void tell_all_shown(struct parties *p, const struct party *party, double now)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		tell_shown(p, party, g, now);
+		tell_shown(p, party, g, 0, now);
 }
 
 static void tell_contexts(struct parties *p, const struct party *party, double now)
@@ -269,14 +271,15 @@ void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint
 		tell_need(p, m->party, gpu, now);
 }
 
-void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now)
+void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double asked,
+		   double now)
 {
 	struct process *m = parties_find(p, id);
 
 	if (!m)
 		return;
 	m->shown[gpu] = bytes;
-	tell_shown(p, m->party, gpu, now);
+	tell_shown(p, m->party, gpu, asked, now);
 }
 
 void parties_context_after(struct parties *p, uint32_t id, double ms)

@@ -59,7 +59,8 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 void parties_leave(struct parties *p, uint32_t id, double now);
 void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint64_t total,
 		  double now);
-void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now);
+void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double asked,
+		   double now);
 /* Of a job with several processes no context goes: they would run beside each other. */
 void parties_context_after(struct parties *p, uint32_t id, double ms);
 void parties_context(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double now);

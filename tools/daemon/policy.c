@@ -504,7 +504,7 @@ static void order_answer(struct turns *t, struct account *m, int i, enum turns_o
 		return;
 	if (kind == TURNS_TRY) {
 		m->need[g->gpu].promised += g->bytes;
-		m->promised_at = t->now;
+		books_get(m, g->gpu, g->bytes, t->now);
 	}
 	books_end_grow(m, i);
 }

@@ -130,10 +130,11 @@ void turns_leave(struct turns *t, uint32_t id, double now);
 /* On @gpu it has @mapped, and @total when it runs. */
 void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t total, double now);
 /*
- * It has no more than @bytes there, as NVML shows (shown.h): what it says beyond that counts as nothing, except for a
- * moment after it got its memory back. TURNS_NO_LIMIT, as for a member that joins: not known.
+ * It has no more than @bytes there, as NVML shows (shown.h): what it says beyond that counts as nothing, except what
+ * it got after NVML was asked at @asked, or a moment before. TURNS_NO_LIMIT, as for a member that joins: not known.
+ * @asked: 0 if NVML was not asked anew.
  */
-void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now);
+void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double asked, double now);
 /*
  * Contexts. Whoever needs more on a GPU than is there for members (turns_there()) can only run if contexts of others
  * go. That of a member goes, with all of its memory, once the other one has waited for @ms, or the member is out for

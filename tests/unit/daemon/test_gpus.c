@@ -50,7 +50,8 @@ int sampler_take(struct sample *sample)
 
 /* Samples that members were told of. */
 static int nshown;
-static int asked_after; /* how many those were when members were asked what they have */
+static double shown_asked; /* when NVML was asked for the last one */
+static int asked_after;    /* how many those were when members were asked what they have */
 
 static long mapped_on(int gpu)
 {
@@ -71,10 +72,11 @@ static void end_users(int gpu)
 	ck_abort_msg("nobody is to make way");
 }
 
-static void take_shown(int gpu, const struct sample *sample, double at)
+static void take_shown(int gpu, const struct sample *sample, double asked_ms, double at)
 {
 	(void)gpu;
 	(void)at;
+	shown_asked = asked_ms;
 	ck_assert_uint_eq(sample->total, TOTAL);
 	nshown++;
 }
@@ -247,7 +249,10 @@ START_TEST(members_are_told_of_a_sample_first)
 	begin(0);
 	now = 60000;
 	asked_after = 0;
+	gpus_sample(0, now);
+	now += 4000;
 	pass(250, 300, 100);
+	ck_assert_double_eq(shown_asked, 60000);
 	ck_assert_int_eq(nshown, 1);
 	ck_assert_int_eq(asked_after, 1);
 	/* NVML does not know the GPU. */

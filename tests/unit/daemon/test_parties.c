@@ -919,11 +919,11 @@ START_TEST(what_is_shown_of_its_processes_counts_together)
 	begin(1, 0);
 	t = parties_turns(w.parties);
 	join(first, 1, 40 * MIB);
-	parties_shown(w.parties, first->id, 0, 10 * MIB, w.now);
+	parties_shown(w.parties, first->id, 0, 10 * MIB, w.now, w.now);
 	ck_assert_int_eq(books_free(t, 0), 90 * MIB);
 	join(second, 1, 40 * MIB);
 	ck_assert_int_eq(books_free(t, 0), 20 * MIB);
-	parties_shown(w.parties, second->id, 0, 15 * MIB, w.now);
+	parties_shown(w.parties, second->id, 0, 15 * MIB, w.now, w.now);
 	ck_assert_int_eq(books_free(t, 0), 75 * MIB);
 	leave(second);
 	ck_assert_int_eq(books_free(t, 0), 90 * MIB);

@@ -47,9 +47,15 @@ static struct account *waits(uint64_t gib)
 	return m;
 }
 
+/* NVML was asked for it at @asked. */
+static void shows_late(const struct account *m, uint64_t gib, double asked, double now)
+{
+	turns_shown(t, m->id, 0, gib * GIB, asked, now);
+}
+
 static void shows(const struct account *m, uint64_t gib, double now)
 {
-	turns_shown(t, m->id, 0, gib * GIB, now);
+	shows_late(m, gib, now, now);
 }
 
 static void decide(double now)
@@ -122,13 +128,33 @@ START_TEST(memory_that_has_just_come_back_counts)
 	turns_ended(t, next->id, TURNS_OK, NOW + 100);
 	turns_need(t, next->id, 0, 60 * GIB, 60 * GIB, NOW + 100);
 	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
-	books_advance(t, NOW + 2000);
+	shows_late(next, 1, NOW + 2000, NOW + 60000);
 	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
-	books_advance(t, NOW + 2200);
+	shows_late(next, 1, NOW + 2200, NOW + 60000);
 	ck_assert_int_eq(books_free(t, 0), 99 * GIB);
 	turns_check(t);
-	shows(next, 60, NOW + 2200);
+	shows(next, 60, NOW + 60000);
 	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+}
+END_TEST
+
+/* Decisions go on without NVML if it blocks; what it says then of what was before counts for nobody's memory. */
+START_TEST(an_answer_that_comes_late)
+{
+	struct account *grows = runs(10);
+
+	shows(grows, 10, NOW);
+	turns_shown(t, grows->id, 0, TURNS_NO_LIMIT, 0, NOW + 3000);
+	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW + 3000);
+	decide(NOW + 3000);
+	ck_assert_int_eq(ordered(TURNS_TRY, grows), 0);
+	turns_need(t, grows->id, 0, 30 * GIB, 30 * GIB, NOW + 3100);
+	turns_shown(t, grows->id, 0, TURNS_NO_LIMIT, 0, NOW + 9000);
+	shows_late(grows, 10, NOW + 3000, NOW + 9000);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	/* What it does not have in spite of that counts no longer. */
+	shows(grows, 10, NOW + 9000);
+	ck_assert_int_eq(books_free(t, 0), 90 * GIB);
 }
 END_TEST
 
@@ -159,9 +185,11 @@ START_TEST(an_allocation_is_promised_its_memory_until_it_is_shown)
 	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
 	decide(NOW);
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	/* Of the rest it keeps its promise. */
+	turns_need(t, grows->id, 0, 20 * GIB, 20 * GIB, NOW + 50);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
 	turns_need(t, grows->id, 0, 30 * GIB, 30 * GIB, NOW + 100);
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
-	/* Of the rest it keeps its promise. */
 	shows(grows, 15, NOW + 150);
 	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
 	shows(grows, 31, NOW + 200);
@@ -308,6 +336,7 @@ int main(void)
 	tcase_add_test(cases, nobody_is_asked_for_what_is_not_shown);
 	tcase_add_test(cases, what_is_shown_is_no_claim);
 	tcase_add_test(cases, memory_that_has_just_come_back_counts);
+	tcase_add_test(cases, an_answer_that_comes_late);
 	tcase_add_test(cases, one_that_gives_before_all_is_shown);
 	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
 	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
