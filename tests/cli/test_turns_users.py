@@ -114,12 +114,32 @@ def test_an_answer_of_nvml_that_comes_late():
         first.wait("try")
         with nvml_blocked(daemon.memory):
             first.grow(SIZE // 2)
-            until(lambda: daemon.passes(1) or first.mapped == SIZE, 5, "it gets more without NVML")
+            until(lambda: daemon.passes(1) or row("first")["gpu"][0]["mapped"] == SIZE, 5, "it gets more without NVML")
             daemon.passes(5)
             second.grow(SIZE)
             daemon.passes(1)
         until(lambda: second.mapped or used() == SIZE, 5, "NVML has answered, and was asked again")
         equal(second.mapped, 0, "memory that the first has")
+
+
+def test_memory_of_others_while_nvml_answers_late():
+    """What a job got after the question is not what others had."""
+    book = {"others": CAPACITY // 3}
+    with node_daemon("--quantum", "1000") as daemon:
+        second = Used(daemon, 0, "second", book=book, listed=False)
+        second.wait("welcome")
+        until(lambda: used() == CAPACITY // 3, 5, "NVML has answered")
+        first = Used(daemon, CAPACITY // 2, "first", mapped=0, state="waiting", book=book, listed=False, obeys=False)
+        first.wait("yield")
+        first.give(0)
+        first.wait("room")
+        with nvml_blocked(daemon.memory):
+            daemon.passes(0.3)
+            first.take(CAPACITY // 2)
+            second.grow(CAPACITY // 3)
+            daemon.passes(3.5)
+        until(lambda: second.mapped or used() == CAPACITY // 3 + CAPACITY // 2, 5, "NVML was asked again")
+        equal(second.mapped, 0, "memory that others have")
 
 
 def test_memory_that_nvml_shows():

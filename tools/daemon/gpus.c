@@ -235,7 +235,7 @@ static void take_sample(int i, const struct sample *sample, double now)
 		return;
 	gpu->taken_ms = now;
 	users.shown(i, sample, gpu->asked_ms, now);
-	mapped = users.mapped(i);
+	mapped = users.mapped(i, gpu->asked_ms);
 	/* Of what is used it is not known now whose it is. */
 	if (mapped < 0) {
 		if (gpu->total)

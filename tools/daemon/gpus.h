@@ -7,7 +7,8 @@
  * processes that are no members: what NVML says is used, beyond what the members say they have.
  *
  * A member's own memory grows a moment before the member says so. So what others have counts as
- * more only if two samples in a row say so. And that an allocation can never be served is known only of
+ * more only if two samples in a row say so; and a sample for which NVML was asked before the end of a hand-over says
+ * nothing of others. And that an allocation can never be served is known only of
  * memory that others had for seconds: before, it may be a member's that has yet to say so, that has lost its
  * connection and joins again, or that has ended and whose memory the driver still frees.
  *
@@ -39,8 +40,8 @@ struct daemon_gpu {
 struct gpus_users {
 	/* Take a sample, for which NVML was asked at @asked; this comes first. */
 	void (*shown)(int gpu, const struct sample *sample, double asked, double now);
-	/* What the members have there; negative while that changes quickly. */
-	long (*mapped)(int gpu);
+	/* What the members have there; negative if that changes quickly, or has done so since @since. */
+	long (*mapped)(int gpu, double since);
 	/* Whether a member, or a process that is about to be one, has told of it. */
 	bool (*used)(int gpu);
 	/* End all of these. */

@@ -23,8 +23,8 @@
 struct parties *members_parties;
 struct member members_all[CONNECTIONS_MAX];
 
-/* It may have another part of its memory on the GPUs than it has said. */
-static bool is_unsure(const struct member *m, double now)
+/* It may have another part of its memory on the GPUs than it has said, or had at some time since @since. */
+static bool is_unsure(const struct member *m, double since, double now)
 {
 	if (m->silent)
 		return false;
@@ -33,7 +33,7 @@ static bool is_unsure(const struct member *m, double now)
 	     now - m->state_ms < rules_value(CONF_SILENCE)) ||
 	    (m->hand == HAND_OUT && m->freed))
 		return true;
-	return m->moved && m->moved_ms > now - CALM_MS;
+	return m->still_ms > since || (m->moved && m->moved_ms > now - CALM_MS);
 }
 
 /* What it has on @gpu, as far as what it says counts. */
@@ -54,13 +54,13 @@ static size_t told_on(int gpu)
 	return sum;
 }
 
-/* The same; -1 while memory moves there, or has moved since they said so. */
-static long mapped_on(int gpu)
+/* The same; -1 while memory moves there, or has moved since they said so, or since @since. */
+static long mapped_on(int gpu, double since)
 {
 	double now = now_ms();
 
 	for (const struct member *m = members_next(NULL); m; m = members_next(m))
-		if (m->need[gpu].told && is_unsure(m, now))
+		if (m->need[gpu].told && is_unsure(m, since, now))
 			return -1;
 	return (long)told_on(gpu);
 }
@@ -91,12 +91,12 @@ static void take_shown(int gpu, const struct sample *sample, double asked, doubl
 }
 
 /* What each of them has on @gpu beyond its memory. Of one that is not listed by its PID it is not known. */
-static void take_contexts(int gpu, const struct sample *sample, double now)
+static void take_contexts(int gpu, const struct sample *sample, double asked, double now)
 {
 	for (struct member *m = members_all; m < members_all + CONNECTIONS_MAX; m++) {
 		size_t bytes = 0;
 
-		if (!m->id || is_unsure(m, now))
+		if (!m->id || is_unsure(m, asked, now))
 			continue;
 		for (int i = 0; i < sample->nholders && m->connection->pid > 0; i++)
 			if (sample->holders[i].pid == m->connection->pid)
@@ -109,7 +109,7 @@ static void take_contexts(int gpu, const struct sample *sample, double now)
 static void take_sample(int gpu, const struct sample *sample, double asked, double now)
 {
 	take_shown(gpu, sample, asked, now);
-	take_contexts(gpu, sample, now);
+	take_contexts(gpu, sample, asked, now);
 }
 
 void members_forget_shown(int gpu, double now)
@@ -250,7 +250,10 @@ static bool take_need(struct member *m, const struct line *line, double now)
 	n->told = true;
 	n->mapped = line->number[0];
 	n->total = line->number[1];
-	m->moved &= m->hand != HAND_NONE;
+	if (m->moved && m->hand == HAND_NONE) {
+		m->moved = false;
+		m->still_ms = now;
+	}
 	if (m->id)
 		parties_need(members_parties, m->id, gpu, line->number[0], line->number[1], now);
 	return true;

@@ -49,6 +49,7 @@ struct member {
 	bool drains;     /* its operation has not begun to move memory */
 	bool moved;      /* its memory moves, or has moved since it said what it needs */
 	double moved_ms; /* the last news of that */
+	double still_ms; /* when it last said what it needs after its memory had moved */
 	double since_ms; /* of the hand-over under way */
 	double heard_ms; /* its last line then, or when a line is to come at the earliest */
 	size_t freed;    /* by its last yield */

@@ -53,9 +53,10 @@ static int nshown;
 static double shown_asked; /* when NVML was asked for the last one */
 static int asked_after;    /* how many those were when members were asked what they have */
 
-static long mapped_on(int gpu)
+static long mapped_on(int gpu, double since)
 {
 	(void)gpu;
+	(void)since;
 	asked_after = nshown;
 	return mapped;
 }
