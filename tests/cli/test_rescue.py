@@ -7,7 +7,6 @@ import os
 import signal
 
 from clilib import BUILD, Directory, cudaw, equal, main
-from freezer import Step
 from harness import until
 from memberlib import MIB, Daemon, Member, connected_by_another
 
@@ -26,13 +25,8 @@ def state_of(pid):
         return file.read().rpartition(") ")[2][0]
 
 
-def stop(pid):
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: state_of(pid) == "T", 10, "it is stopped")
-
-
 @contextlib.contextmanager
-def stopped(*options, by=stop, **env):
+def stopped(*options, **env):
     """A daemon, and a member that is stopped below slurmstepd when it is to give its memory, and its PID."""
     daemon = Daemon(Directory(), "--quantum", "0.2", *options, **env)
     with open("/proc/self/comm", "w", encoding="ascii") as file:
@@ -40,7 +34,8 @@ def stopped(*options, by=stop, **env):
     with connected_by_another(daemon.path, os.geteuid()) as (connection, pid):
         member = Member(daemon, SIZE, "low", obeys=False, connection=connection)
         member.wait("welcome")
-        by(pid)
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: state_of(pid) == "T", 10, "it is stopped")
         Member(daemon, SIZE, "high", state="waiting", mapped=0)
         member.wait_turn("yield")
         yield daemon, member, pid
@@ -76,16 +71,6 @@ def test_one_that_cannot_be_continued_is_told_nothing():
         daemon.process.terminate()
         _, errors = daemon.wait_end()
         equal(errors.count("cannot be continued: Operation not permitted"), 1, f"the warnings in {errors}")
-
-
-def test_one_that_is_frozen_is_frozen_again():
-    with Step() as step, stopped("--rescue", "0.01", by=step.freeze) as (_, member, _):
-        member.wait("rescue")
-        until(lambda: not step.is_frozen(), 10, "it goes on")
-        member.say("stops")
-        member.give(SIZE)
-        until(step.is_frozen, 10, "it is frozen again")
-        equal((member.count("stop"), len(said("rescued"))), (0, 1), "what it is told to do, and the events")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,6 @@ static void drop(struct connection *connection)
 		act.gone(connection);
 	close_fd(&connection->fd);
 	close_fd(&connection->pidfd);
-	close_fd(&connection->freezer);
 	free(connection->unsent);
 	connection->used = false;
 	reused_rests(&connection->fd, connection + 1);
@@ -182,7 +181,6 @@ static void take_in(int fd, double now)
 	*connection = (struct connection){.used = true,
 					  .fd = fd,
 					  .pidfd = -1,
-					  .freezer = -1,
 					  .uid = ucred.uid,
 					  .pid = ucred.pid,
 					  .since_ms = now};

@@ -39,7 +39,6 @@ struct connection {
 	bool used;
 	int fd;      /* -1: closed */
 	int pidfd;   /* negative: not known */
-	int freezer; /* of the control group that was thawed for it (rescue.h); -1: none */
 	bool ended;  /* the process, before it was let in */
 	bool ending; /* to be closed when all is sent */
 	bool gone;

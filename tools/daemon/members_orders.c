@@ -243,10 +243,8 @@ static void let_stop(struct member *m)
 {
 	if (!m->stops || m->hand != HAND_NONE || !parties_may_stop(members_parties, m->id))
 		return;
-	/* One that is frozen hears nothing more: it would stop when Slurm lets it go on. */
-	if (!m->rescued || !rescue_freeze_again(m->connection))
-		connection_say(m->connection, "stop");
 	m->stops = m->rescued = false;
+	connection_say(m->connection, "stop");
 }
 
 static double look_left(const struct member *m, double now)
