@@ -436,9 +436,11 @@ def by_a_user_alone():
             equal(done.returncode, code, f"the exit code of cudaw {command} ({done.stderr})")
             return done.stderr
 
-        for capabilities in (0, 1 << CAP_CHECKPOINT_RESTORE, 1 << CAP_SETPCAP):
+        for capabilities, lacks in ((0, "CAP_CHECKPOINT_RESTORE"), (1 << CAP_SETPCAP, "CAP_CHECKPOINT_RESTORE"),
+                                    (1 << CAP_CHECKPOINT_RESTORE, "CAP_SETPCAP")):
             allow(criu, capabilities)
-            check("is not permitted to make process images" in does("snapshot", job.pid, path, code=6), "no reason")
+            check(f"is not permitted to make process images, which needs {lacks}:" in
+                  does("snapshot", job.pid, path, code=6), f"it does not name {lacks}")
         allow(criu, 1 << CAP_CHECKPOINT_RESTORE | 1 << CAP_SETPCAP)
         does("snapshot", "--stop", job.pid, path)
         check(job.is_gone(), "the job is still there")

@@ -34,11 +34,13 @@ def without_a_criu_that_will_do():
         check(not os.path.exists(path), "the directory was made")
     if os.getuid() == 0:
         env = pretended_criu("echo Version: 4.2")
-        done = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", CUDAW, "snapshot",
-                               str(job.pid), path], env={**base_environment(), **env}, text=True,
-                              capture_output=True, check=False)
-        equal(done.returncode, 6, "the exit code without capabilities")
-        check(f"{env['CUDAW_CRIU']} is not permitted to make process images" in done.stderr, done.stderr)
+        for lacks, named in ("all", "CAP_CHECKPOINT_RESTORE"), ("setpcap", "CAP_SETPCAP"):
+            done = subprocess.run(["setpriv", f"--bounding-set=-{lacks}", f"--inh-caps=-{lacks}", CUDAW, "snapshot",
+                                   str(job.pid), path], env={**base_environment(), **env}, text=True,
+                                  capture_output=True, check=False)
+            equal(done.returncode, 6, f"the exit code without {named}")
+            check(f"{env['CUDAW_CRIU']} is not permitted to make process images, which needs {named}:" in done.stderr,
+                  done.stderr)
         done = subprocess.run(["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", CUDAW, "doctor"],
                               env={**base_environment(), **env}, text=True, capture_output=True, check=False)
         check("carry TCP connections, which needs CAP_NET_ADMIN" in " ".join(done.stdout.split()), done.stdout)

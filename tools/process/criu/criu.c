@@ -81,22 +81,25 @@ static uint64_t file_capabilities(const char *path)
 	return le32toh(data.data[0].permitted) | (uint64_t)le32toh(data.data[1].permitted) << 32;
 }
 
+/* Those that CRIU runs with. A user's own do not count if its file has any; root's always do: capabilities(7). */
 static uint64_t capabilities(const struct criu *criu)
 {
-	return own_capabilities() | file_capabilities(criu->path);
+	uint64_t of_file = file_capabilities(criu->path);
+
+	return of_file && geteuid() ? of_file : own_capabilities();
 }
 
 /*
- * Whether CRIU has the capabilities that it needs: those of this process, or those of its file. In a container
- * even root may lack them. CRIU 4.2 waits for ever in a restore if it may not drop what a process has dropped
- * from its bounding set (CAP_SETPCAP).
+ * The capability that CRIU needs and lacks, NULL if it has all; in a container even root may lack them. CRIU 4.2
+ * waits for ever in a restore if it may not drop what a process has dropped from its bounding set (CAP_SETPCAP).
  */
-static bool is_permitted(const struct criu *criu)
+static const char *missing(const struct criu *criu)
 {
 	uint64_t has = capabilities(criu);
 
-	return has & (1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE) &&
-	       has & 1ULL << CAP_SETPCAP;
+	if (!(has & (1ULL << CAP_SYS_ADMIN | 1ULL << CAP_CHECKPOINT_RESTORE)))
+		return "CAP_CHECKPOINT_RESTORE";
+	return has & 1ULL << CAP_SETPCAP ? NULL : "CAP_SETPCAP";
 }
 
 bool criu_may_repair(struct criu *criu)
@@ -112,18 +115,21 @@ bool criu_may_repair(struct criu *criu)
 /* Its version is known; false with why if the version or the permissions do not suffice. */
 static bool is_suitable(struct criu *criu)
 {
+	const char *lacks = missing(criu);
+
 	if (criu->major < MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor < MIN_MINOR)) {
 		snprintf(criu->why, sizeof(criu->why),
 			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
 			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
 		return false;
 	}
-	if (is_permitted(criu))
+	if (!lacks)
 		return true;
-	snprintf(criu->why, sizeof(criu->why),
-		 "%.300s is not permitted to make process images: run the command as root, or "
-		 "see docs/slurm.md for users' own snapshots",
-		 criu->path);
+	snprintf(
+		criu->why, sizeof(criu->why),
+		"%.300s is not permitted to make process images, which needs %s: root has it, except in "
+		"some containers; users need a CRIU that has it (docs/slurm.md)",
+		criu->path, lacks);
 	return false;
 }
 
