@@ -57,17 +57,28 @@ def a_stopped_job_goes_on_from_a_copy():
 
 
 def a_restore_that_waits_ends_as_the_job_does():
-    job, path = stopped()
-    steps = job.steps()
-    waits = subprocess.Popen([CUDAW, "restore", "--wait", path], env=base_environment(), stdout=subprocess.DEVNULL)
-    until(lambda: job.steps() >= steps + 3, 60, "the job goes on")
-    equal(waits.poll(), None, "its exit code while the job runs")
-    os.kill(job.pid, signal.SIGKILL)
-    equal(waits.wait(timeout=60), 128 + signal.SIGKILL, "its exit code")
+    """Which gets the signals to the command."""
+    need_criu()
+    path = directory()
+    job = Detached("counter", "--mib", 32, "--steps", 1000000, "--step-ms", 10, "--term-exit", 7)
+    job.wait_steps(3)
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "the job is gone")
+    size = os.path.getsize(job.log)
+    for whom, how, code in (("job", signal.SIGKILL, 128 + signal.SIGKILL), ("command", signal.SIGTERM, 7),
+                            ("command", signal.SIGINT, 0)):
+        os.truncate(job.log, size)
+        steps = job.steps()
+        waits = subprocess.Popen([CUDAW, "restore", "--wait", path], env=base_environment(), stdout=subprocess.DEVNULL)
+        until(lambda: job.steps() >= steps + 3, 60, "the job goes on")
+        equal(waits.poll(), None, "its exit code while the job runs")
+        os.kill(job.pid if whom == "job" else waits.pid, how)
+        equal(waits.wait(timeout=60), code, f"its exit code after {how} to the {whom}")
+    check("every word right" in job.wait_end(30)[-1], "the job did not end well")
 
 
-def one_that_takes_turns():
-    """cudawd hears nothing of it before the command has told it where its snapshot is."""
+def restored_untold():
+    """A job that takes turns and answers, and its restore, which is stopped before it has told it anything."""
     need_criu()
     daemon, path = Daemon(), directory()
     os.environ["CUDAW_TURNS"] = daemon.path
@@ -81,12 +92,37 @@ def one_that_takes_turns():
     until(lambda: not job.is_gone() and is_stopped(job.pid), 60, "CRIU has started it")
     os.kill(job.pid, signal.SIGCONT)
     until(lambda: job.state() == "paused", 60, "it answers")
+    return daemon, job, command
+
+
+def ended(job):
+    """It would join the daemon of the next case."""
+    os.kill(job.pid, signal.SIGKILL)
+    until(job.is_gone, 20, "the job is gone")
+
+
+def one_that_takes_turns():
+    """cudawd hears nothing of it before the command has told it where its snapshot is."""
+    daemon, job, command = restored_untold()
     equal(select.select([daemon.socket], [], [], 0)[0], [], "the connections meanwhile")
     os.kill(command.pid, signal.SIGCONT)
     equal(command.wait(timeout=60), 0, "the exit code of the restore")
     daemon.member()
-    job.finish()
-    daemon.end()
+    ended(job)
+
+
+def one_that_is_resumed_instead():
+    """It joins then, and once more while it is paused later."""
+    daemon, job, command = restored_untold()
+    command.kill()
+    command.wait()
+    cudaw_ok("resume", job.pid)
+    member = daemon.member()
+    cudaw_ok("pause", job.pid)
+    member.socket.close()
+    member.lines.close()
+    daemon.joined()
+    ended(job)
 
 
 def it_has_the_memory_limit_that_it_had():
@@ -253,7 +289,8 @@ def an_incremental_one_writes_what_changed():
 
 
 if __name__ == "__main__":
-    main(a_job_goes_on_after_its_snapshot, a_restore_that_waits_ends_as_the_job_does, one_that_takes_turns, a_stopped_job_goes_on_from_a_copy,
+    main(a_job_goes_on_after_its_snapshot, a_restore_that_waits_ends_as_the_job_does, one_that_takes_turns,
+         one_that_is_resumed_instead, a_stopped_job_goes_on_from_a_copy,
          it_has_the_memory_limit_that_it_had,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,

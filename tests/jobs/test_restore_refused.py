@@ -141,7 +141,7 @@ def what_is_left_of_a_restore_is_ended():
     job, path = stopped()
     ran, _ = watched_criu(job)
     for killed, message in [("criu", "CRIU: it failed without a message"), ("root", f"there is no process {job.pid}")]:
-        said = refused("restore", path, env={"CUDAW_CRIU": STAND_IN, "STAND_IN_STARTS": f"{job.pid}:{ran}",
+        said = refused("restore", "--wait", path, code=125, env={"CUDAW_CRIU": STAND_IN, "STAND_IN_STARTS": f"{job.pid}:{ran}",
                                              "STAND_IN_KILLS": killed})
         check(message in said and "the new processes were killed; the snapshot is unchanged" in said, said)
         with open(f"{ran}.child", encoding="ascii") as file:

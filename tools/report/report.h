@@ -12,8 +12,9 @@ enum {
 	EXIT_DENIED = 4,
 	EXIT_TIMEOUT = 5,
 	EXIT_UNSUPPORTED = 6,
-	/* cudaw run only, as env(1) and timeout(1) have them. */
+	/* Only of cudaw run, as env(1) and timeout(1) have them, and of cudaw restore --wait. */
 	EXIT_NO_FACE = 125,
+	EXIT_NOT_RESTORED = 125,
 	EXIT_CANNOT_RUN = 126,
 	EXIT_NOT_FOUND = 127,
 };

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,8 @@ const char help_restore[] =
 	"                     'cudaw verify' checks the GPU memory\n"
 	"      --paused       leave the job paused; 'cudaw resume' lets it run on\n"
 	"      --wait         stay until the job ends: the exit code is the job's then, or 128 and\n"
-	"                     the signal that has ended it\n"
+	"                     the signal that has ended it; SIGINT, SIGTERM, SIGHUP and SIGQUIT go to\n"
+	"                     the job\n"
 	"  -j, --json         the result as a JSON object\n"
 	"  -h, --help         this text\n"
 	"\n"
@@ -41,7 +41,8 @@ const char help_restore[] =
 	"has capabilities (docs/slurm.md).\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, or no snapshot, or a damaged one; 2 wrong usage; 6 not\n"
-	"supported on this machine, or newer than this cudaw; with --wait, also the job's.\n";
+	"supported on this machine, or newer than this cudaw. With --wait: the job's; 2 wrong usage;\n"
+	"125 the restore failed.\n";
 
 static void add_phase(json_t *phases, const char *name, double ms)
 {
@@ -90,35 +91,35 @@ static int await_end(pid_t job)
 
 	fflush(stdout);
 	while ((ended = waitpid(-1, &status, 0)) != job)
-		if (ended < 0 && errno != EINTR)
-			return EXIT_FAILED;
+		if (ended < 0 && errno != EINTR) {
+			complain("restore %d: its end cannot be seen: %s", job, strerror(errno));
+			return EXIT_NOT_RESTORED;
+		}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The first process, which is our child; early writers' was the one that uses CUDA. */
-static pid_t first_of(const struct restoring *r)
+/* With --wait the exit code is the job's, and a failure of ours must not look like one. */
+static int end_of(const struct restoring *r, int ret)
 {
-	json_int_t root = json_integer_value(json_object_get(r->facts, "root"));
-
-	return root > 0 && root <= INT_MAX ? root : r->snapshot.manifest.pid;
+	if (!r->wait || r->check)
+		return ret;
+	return !ret || r->left ? await_end(r->first) : EXIT_NOT_RESTORED;
 }
 
 static int run(struct restoring *r, const char *path)
 {
 	struct job_transfer resume;
-	pid_t job;
 	int ret;
 
 	r->began = clock_ms();
 	if (!realpath(path, r->path)) {
 		complain("%s: %s", path, strerror(errno));
-		return EXIT_FAILED;
+		return end_of(r, EXIT_FAILED);
 	}
 	ret = opened_open(r->path, &r->snapshot);
 	if (ret)
-		return ret;
+		return end_of(r, ret);
 	ret = restoring_check(r);
-	job = first_of(r);
 	r->check_ms = clock_ms() - r->began;
 	if (!ret && r->check) {
 		printf("%s can be restored here\n", r->path);
@@ -132,7 +133,7 @@ static int run(struct restoring *r, const char *path)
 	free(r->ports.all);
 	json_decref(r->facts);
 	snapshot_close(&r->snapshot);
-	return !ret && r->wait && !r->check ? await_end(job) : ret;
+	return end_of(r, ret);
 }
 
 int cmd_restore(int argc, char **argv)

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,31 @@ static bool answers(struct job *job)
 	return false;
 }
 
+/* Early writers did not name it: theirs was the one that uses CUDA. */
+static pid_t find_first(const struct restoring *r)
+{
+	json_int_t root = json_integer_value(json_object_get(r->facts, "root"));
+
+	return root > 0 && root <= INT_MAX ? root : r->snapshot.manifest.pid;
+}
+
+static int ward = -1; /* a descriptor of the first process */
+
+static void pass_on(int signal)
+{
+	int error = errno;
+
+	syscall(SYS_pidfd_send_signal, ward, signal, NULL, 0);
+	errno = error;
+}
+
+/* Whoever ends a command that waits for a job means the job, as of timeout(1). */
+static void pass_signals_on(const struct restoring *r)
+{
+	ward = syscall(SYS_pidfd_open, r->first, 0);
+	criu_handle_signals(pass_on);
+}
+
 /* The processes run: tell the job the path of its snapshot, and resume it. */
 static int go_on(struct restoring *r, const struct job_directory *directory,
 		 struct job_transfer *resume)
@@ -186,6 +212,8 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	/* A job that has not taken the memory reads the snapshot, and needs the room. */
 	if (!r->unverified)
 		reading_drop(&r->reading);
+	if (!ret && r->wait)
+		pass_signals_on(r);
 	if (!ret)
 		criu_hold_signals(false);
 	r->start_ms = clock_ms() - begin;
@@ -202,11 +230,20 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }
 
+/* Nobody waits for the new processes. */
+static void disown(void)
+{
+	signal(SIGCHLD, SIG_IGN);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
 static void end_processes(const struct restoring *r, const struct job_directory *directory,
 			  const struct tree *tree)
 {
 	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
 
+	disown();
 	if (tree_kill(tree))
 		complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
 	else
@@ -236,11 +273,9 @@ static int start_stopped(struct restoring *r, int images, struct tree *tree)
 		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
 	started = criu_restore(&r->criu, images, path, tcp_are_connected(&r->ports));
 	r->criu_ms = clock_ms() - begin;
-	/* Nobody waits for them, except for the job with --wait. */
 	if (!r->wait)
-		signal(SIGCHLD, SIG_IGN);
-	while (waitpid(-1, NULL, WNOHANG) > 0)
-		;
+		disown();
+	r->first = find_first(r);
 	tree_find_below(tree, getpid(), 0);
 	if (!started)
 		complain("%s: %s", r->path, r->criu.why);

@@ -35,6 +35,7 @@ struct restoring {
 	struct needs needs;
 	struct criu_files files;
 	json_t *facts; /* host.json, once it is checked */
+	pid_t first;   /* of the new processes, which is our child */
 	struct memory_files memory_files;
 	struct tcp_sockets ports;
 	char runtime_dir[PATH_MAX]; /* of the job's socket */

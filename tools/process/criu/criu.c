@@ -391,18 +391,31 @@ void criu_hold_signals(bool hold)
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
-bool criu_is_interrupted(void)
+/* As by nohup(1). */
+static bool is_ignored(int signal)
 {
 	struct sigaction action;
+
+	return sigaction(signal, NULL, &action) || action.sa_handler == SIG_IGN;
+}
+
+bool criu_is_interrupted(void)
+{
 	sigset_t set;
 	bool is = false;
 
 	sigpending(&set);
-	/* What nohup(1) ignores is pending, too, while it is blocked. */
+	/* What is ignored is pending, too, while it is blocked. */
 	for (size_t i = 0; i < sizeof(held_signals) / sizeof(held_signals[0]); i++)
-		is |= sigismember(&set, held_signals[i]) == 1 &&
-		      !sigaction(held_signals[i], NULL, &action) && action.sa_handler != SIG_IGN;
+		is |= sigismember(&set, held_signals[i]) == 1 && !is_ignored(held_signals[i]);
 	return is;
+}
+
+void criu_handle_signals(void (*handler)(int signal))
+{
+	for (size_t i = 0; i < sizeof(held_signals) / sizeof(held_signals[0]); i++)
+		if (!is_ignored(held_signals[i]))
+			signal(held_signals[i], handler);
 }
 
 bool criu_restore(struct criu *criu, int images, const char *path, bool connected)

@@ -55,6 +55,9 @@ bool criu_dump(struct criu *criu, int images, const char *path, const struct cri
 void criu_hold_signals(bool hold);
 bool criu_is_interrupted(void);
 
+/* Let @handler take these signals, except those that are ignored, as by nohup(1). */
+void criu_handle_signals(void (*handler)(int signal));
+
 /*
  * Start the processes of the image in @images, as above, which are @connected by TCP; they are stopped, as by SIGSTOP.
  * False with criu->why; then none was started.
