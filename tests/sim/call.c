@@ -92,9 +92,6 @@ static void configure(void)
 	c->hold[TO_HOST] = env_copy("CUDAW_SIM_HOLD_OUT");
 	c->hold[IN_A_CALL] = env_copy("CUDAW_SIM_HOLD_CALL");
 	c->held = env_copy("CUDAW_SIM_HELD_CALL");
-	c->clock = env_copy("CUDAW_SIM_CLOCK");
-	if (c->clock)
-		work_clock_open(c->clock);
 	c->faults = env_copy("CUDAW_SIM_FAULT");
 	c->count = env_copy("CUDAW_SIM_COUNT");
 	configured = true;

@@ -81,11 +81,13 @@ static void protect_all(bool accessible)
 /* The time that the copying would take. */
 static void take_time(size_t bytes)
 {
+	uint64_t deadline = sim_now();
+
 	if (sim.config.copy_bytes_per_ns <= 0)
 		return;
-	pthread_mutex_unlock(&sim.lock);
-	work_wait(work_now() + (uint64_t)((double)bytes / sim.config.copy_bytes_per_ns));
-	pthread_mutex_lock(&sim.lock);
+	deadline += (uint64_t)((double)bytes / sim.config.copy_bytes_per_ns);
+	while (sim_now() < deadline)
+		sim_wait(deadline);
 }
 
 /* A process with managed memory is refused, with __managed__ variables by another error [H200, driver 580.159]. */

@@ -80,7 +80,7 @@ void mark_complete(struct sim_mark *mark)
 	uint64_t done;
 
 	mark->done = true;
-	mark->ns = work_now();
+	mark->ns = sim_now();
 	if (!mark->shared)
 		return;
 	/* Another process may complete a later one just now. */

@@ -54,7 +54,7 @@ void run_init(void)
 static uint64_t copy_deadline(const struct sim_op *op)
 {
 	int direction = op->copy.direction;
-	uint64_t now = work_now(), *free_at;
+	uint64_t now = sim_now(), *free_at;
 
 	if (sim.config.copy_bytes_per_ns <= 0 || direction < 0)
 		return 0;
@@ -66,6 +66,17 @@ static uint64_t copy_deadline(const struct sim_op *op)
 	now = *free_at;
 	pthread_mutex_unlock(&sim.lock);
 	return now;
+}
+
+static void sleep_until(uint64_t deadline)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline / 1000000000u),
+		.tv_nsec = (long)(deadline % 1000000000u),
+	};
+
+	if (deadline)
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 }
 
 /* Whether the file @hold, if there is one, lets one more copy through. */
@@ -81,8 +92,8 @@ static bool takes_byte(const char *hold)
 	return had;
 }
 
-/* Without a descriptor, which the program might close. */
-void say_held(const char *hold)
+/* Who waits says so by a file, without a descriptor, which the program might close. */
+static void say_held(const char *hold)
 {
 	char path[PATH_MAX];
 
@@ -199,7 +210,6 @@ CUresult op_run(struct sim_op *op, CUresult status)
 	if (op->kind == OP_COPY)
 		wait_while_held(op->copy.direction);
 	result = run_guarded(op);
-	if (deadline)
-		work_wait(deadline);
+	sleep_until(deadline);
 	return result;
 }

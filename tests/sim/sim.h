@@ -46,7 +46,6 @@ struct sim_config {
 	char *remote;  /* a directory */
 	char *hold[3]; /* files, by the direction of a copy; the last one for the calls of: */
 	char *held;    /* a function */
-	char *clock;   /* a file */
 	char *faults;
 	char *count;
 };
@@ -607,12 +606,6 @@ void op_free(struct sim_op *op);
 CUresult op_run(struct sim_op *op, CUresult status);
 /* Wait while the file exists that holds copies of the direction, or calls (README.md). No lock. */
 void wait_while_held(int direction);
-void say_held(const char *path); /* that this process waits: by the file @path.PID */
-
-/* work.c; without the lock */
-void work_clock_open(const char *path); /* of CUDAW_SIM_CLOCK */
-uint64_t work_now(void);                /* ns */
-void work_wait(uint64_t deadline);
 /* For a kernel: end it with @error, which is the context's from then on. */
 _Noreturn void run_fail(CUresult error);
 void run_init(void);

@@ -4,12 +4,8 @@
 #include "tests/sim/testing.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 
 static volatile uint32_t *flag;
 
@@ -508,33 +504,13 @@ START_TEST(test_calls_wait_while_held)
 }
 END_TEST
 
-/* The clock of the GPU's work says so much now, to whom it had been @seen. */
-static void tell(uint32_t *clock, uint32_t ms, const char *seen)
+START_TEST(test_copy_rate)
 {
-	while (access(seen, F_OK))
-		usleep(1000);
-	unlink(seen);
-	__atomic_store_n(clock, ms, __ATOMIC_RELEASE);
-	syscall(SYS_futex, clock, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-START_TEST(test_copies_last_as_long_as_the_clock_says)
-{
-	static char path[] = "/tmp/sim-clock-XXXXXX";
-	int fd = mkstemp(path);
-	CUevent start, end;
-	char seen[64];
-	uint32_t *clock;
 	CUdeviceptr p;
+	CUevent start, end;
 	void *host;
 	float ms;
 
-	ck_assert_int_eq(ftruncate(fd, sizeof(*clock)), 0);
-	clock = mmap(NULL, sizeof(*clock), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	ck_assert_ptr_ne(clock, MAP_FAILED);
-	close(fd);
-	snprintf(seen, sizeof(seen), "%s.%d", path, (int)getpid());
-	setenv("CUDAW_SIM_CLOCK", path, 1);
 	setenv("CUDAW_SIM_COPY_GBPS", "0.1", 1);
 	open_context();
 	ok(cu.cuMemAlloc_v2(&p, 10000000));
@@ -544,12 +520,9 @@ START_TEST(test_copies_last_as_long_as_the_clock_says)
 	ok(cu.cuEventRecord(start, NULL));
 	ok(cu.cuMemcpyHtoDAsync_v2(p, host, 10000000, NULL));
 	ok(cu.cuEventRecord(end, NULL));
-	tell(clock, 99, seen);
-	tell(clock, 100, seen); /* for which it has waited once more */
 	ok(cu.cuEventSynchronize(end));
 	ok(cu.cuEventElapsedTime_v2(&ms, start, end));
-	ck_assert_float_eq(ms, 100);
-	unlink(path);
+	ck_assert_float_ge(ms, 100);
 }
 END_TEST
 
@@ -577,7 +550,7 @@ int main(void)
 	tcase_add_test(tcase, test_get_proc_address);
 	tcase_add_test(tcase, test_copies_wait_while_held);
 	tcase_add_test(tcase, test_calls_wait_while_held);
-	tcase_add_test(tcase, test_copies_last_as_long_as_the_clock_says);
+	tcase_add_test(tcase, test_copy_rate);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }
