@@ -87,6 +87,10 @@ $(addprefix $(O)/tests/unit/common/,test_pact test_patience): private CFLAGS += 
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)
 
+# It plays the job, and sets the clock.
+$(O)/tests/unit/checkpoint/test_turn_idle: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms job_now job_probe \
+	job_came_to_rest server_say gate_watch gate_unwatch gate_is_unused gate_inside growth_waits)
+
 # There is as much memory as it says.
 $(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
 $(O)/tests/unit/checkpoint/test_transfer: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_cgroup_available hostmem_populate)

@@ -602,8 +602,19 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 		idleness_begin(&m->idleness, m->idle_limit, now);
 	} else if (books_is_idle(m)) {
 		limit_credit(t, m);
-		end_idleness(t, m);
+		idleness_forget(&m->idleness);
 	}
+}
+
+void turns_busy(struct turns *t, uint32_t id, double now)
+{
+	struct account *m = books_find(t, id);
+
+	books_advance(t, now);
+	if (!m || !books_is_idle(m))
+		return;
+	limit_credit(t, m);
+	end_idleness(t, m);
 }
 
 double turns_idle_limit(struct turns *t, uint32_t id)

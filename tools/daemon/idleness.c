@@ -10,9 +10,14 @@
 #define FIRST_GAPS   4U /* make a gap known to be long */
 #define MOST_DOUBLED 4
 
+static double at_least(double ms, double least)
+{
+	return ms < least ? least : ms;
+}
+
 static double within(double ms, double least)
 {
-	return ms < least ? least : ms > MAX_MS ? MAX_MS : ms;
+	return ms > MAX_MS ? MAX_MS : at_least(ms, least);
 }
 
 static bool is_learned(const struct idleness *idle)
@@ -35,11 +40,16 @@ void idleness_end(struct idleness *idle, double price, double now)
 {
 	if (!idle->since)
 		return;
-	if (now - idle->since > 2 * within(price, MIN_MS)) {
+	if (now - idle->since > 2 * at_least(price, MIN_MS)) {
 		idle->long_gaps++;
 	} else {
 		idle->mistakes += is_learned(idle) && idle->mistakes < MOST_DOUBLED;
 		idle->long_gaps = 0;
 	}
+	idleness_forget(idle);
+}
+
+void idleness_forget(struct idleness *idle)
+{
 	idle->since = 0;
 }

@@ -326,6 +326,8 @@ void parties_idle(struct parties *p, uint32_t id, bool idle, double now)
 	if (!m)
 		return;
 	m->idle = idle;
+	if (!idle)
+		turns_busy(p->turns, m->party->member, now);
 	party_tell_idle(p, m->party, now);
 }
 

@@ -149,6 +149,8 @@ void turns_restored(struct turns *t, uint32_t id, bool out, double now);
 /* A call waits in a member that is out. */
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
+/* It calls again, while it has its memory: its gap between calls has ended (idleness.h). */
+void turns_busy(struct turns *t, uint32_t id, double now);
 /*
  * After how many milliseconds without calls the member is idle, as it was told: by what its turns take to begin, and
  * by its last gaps between calls (idleness.h). It joins with the limit that this returns, and TURNS_LIMIT says when it

@@ -12,6 +12,8 @@
 #define LOOK_MAX_MS  100 /* between two looks whether a call has come; less if the limit is short */
 #define LOOK_MIN_MS  10
 #define PROBE_MAX_MS 5000 /* the longest time between two probes of a job that makes no calls */
+#define PROBE_MIN_MS \
+	200 /* after one that failed, also if calls come: each may hold up a call for 20 ms */
 
 static struct {
 	double limit_ms; /* without calls */
@@ -20,7 +22,8 @@ static struct {
 	bool probing;
 } idle;
 
-static bool told; /* the daemon counts the job as idle */
+static double spared_ms; /* not probed before; clock_ms() */
+static bool told;        /* the daemon counts the job as idle */
 
 void turn_idle_set(double ms)
 {
@@ -32,6 +35,8 @@ double turn_idle_look_ms(void)
 {
 	double ms = idle.limit_ms / 2;
 
+	if (job_now()->lease != LEASE_OURS)
+		return LOOK_MAX_MS;
 	return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
 }
 
@@ -75,12 +80,13 @@ static void begin_anew(void)
 static void end_probe(const struct client *c)
 {
 	idle.probing = false;
-	if (!gate_is_unused())
-		return;
-	told = job_came_to_rest();
-	if (told)
+	told = gate_is_unused() && job_came_to_rest();
+	if (told) {
 		server_say(c, "idle %" PRIu64, clock_us_of(clock_ms() - idle.since_ms) / 1000);
-	else if (idle.probe_ms < PROBE_MAX_MS)
+		return;
+	}
+	spared_ms = clock_ms() + PROBE_MIN_MS;
+	if (idle.probe_ms < PROBE_MAX_MS)
 		idle.probe_ms += clock_ms() - idle.since_ms;
 	else
 		idle.probe_ms += PROBE_MAX_MS;
@@ -109,7 +115,7 @@ void turn_idle_look(const struct client *c, bool watched)
 	}
 	if (gate_is_unused() && !gate_inside(GATE_HOLD) && !gate_inside(GATE_WAIT) &&
 	    !growth_waits()) {
-		if (now - idle.since_ms < idle.probe_ms)
+		if (now - idle.since_ms < idle.probe_ms || now < spared_ms)
 			return;
 		idle.probing = true;
 		job_probe();

@@ -5,7 +5,8 @@
  * Whether the job makes no calls: the lines "idle" and "busy" of protocol.h. The gate notices
  * whether a call comes (gate_watch()). If none has come for long enough, and none is inside, the job
  * is brought to rest for a moment (EV_PROBE): only if the GPU has done all of its work, too, the job
- * is idle. Control thread.
+ * is idle. A probe that fails is not repeated for 200 ms, so that calls lose at most a tenth of the time
+ * by probes. Control thread.
  */
 #include <stdbool.h>
 
@@ -13,7 +14,7 @@ struct client;
 
 /* From now on a job is idle after @ms without calls. */
 void turn_idle_set(double ms);
-/* Milliseconds between two looks of a job for which somebody waits. */
+/* Milliseconds between two looks of a job for which somebody waits; 100 while it is out. */
 double turn_idle_look_ms(void);
 
 /* Look, and tell @c. @watched: somebody waits for the job's memory. */

@@ -6,17 +6,22 @@
 
 static double now;
 
-static void gap(struct idleness *idle, double ms)
+static void gap_at(struct idleness *idle, double price, double ms)
 {
-	double told = idleness_limit(idle, PRICE);
+	double told = idleness_limit(idle, price);
 
 	/* A shorter one is not noticed. */
 	if (ms > told) {
 		idleness_begin(idle, told, now + told);
 		idleness_begin(idle, told, now + (told + ms) / 2);
-		idleness_end(idle, PRICE, now + ms);
+		idleness_end(idle, price, now + ms);
 	}
 	now += ms + 100;
+}
+
+static void gap(struct idleness *idle, double ms)
+{
+	gap_at(idle, PRICE, ms);
 }
 
 static void gaps(struct idleness *idle, int n, double ms)
@@ -77,6 +82,38 @@ START_TEST(a_gap_is_short_up_to_two_hand_overs)
 }
 END_TEST
 
+/* The limit is never more than 5 s, but what is lost by a hand-over is. */
+START_TEST(two_slow_hand_overs_are_as_long_as_they_are)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	for (int i = 0; i < 10; i++)
+		gap_at(&idle, 20000, 12000);
+	ck_assert_double_eq(idleness_limit(&idle, 20000), 5000);
+	for (int i = 0; i < 4; i++)
+		gap_at(&idle, 20000, 41000);
+	ck_assert_double_eq(idleness_limit(&idle, 20000), 2500);
+}
+END_TEST
+
+START_TEST(what_another_thing_ends_is_no_gap)
+{
+	struct idleness idle;
+
+	begin(&idle);
+	gaps(&idle, 3, 3 * PRICE);
+	for (int i = 0; i < 10; i++) {
+		idleness_begin(&idle, PRICE, now += PRICE);
+		idleness_forget(&idle);
+		idleness_end(&idle, PRICE, now += i % 2 ? 1 : 10 * PRICE);
+	}
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
+	gap(&idle, 3 * PRICE);
+	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
+}
+END_TEST
+
 START_TEST(mistakes_make_it_careful)
 {
 	struct idleness idle;
@@ -103,6 +140,8 @@ int main(void)
 	tcase_add_test(tc, the_gpu_is_left_to_it_for_the_price_of_a_turn);
 	tcase_add_test(tc, long_gaps_make_it_short);
 	tcase_add_test(tc, a_gap_is_short_up_to_two_hand_overs);
+	tcase_add_test(tc, two_slow_hand_overs_are_as_long_as_they_are);
+	tcase_add_test(tc, what_another_thing_ends_is_no_gap);
 	tcase_add_test(tc, mistakes_make_it_careful);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);

@@ -692,6 +692,34 @@ START_TEST(one_that_cannot_give_is_not_idle)
 }
 END_TEST
 
+/* No call has come. */
+START_TEST(others_of_its_job_end_no_gap_of_one)
+{
+	double limit;
+	uint32_t idle;
+
+	begin(9, 0);
+	idle = parties_join(w.parties, 1000, "job", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, idle, 0, 60 * MIB, 60 * MIB, w.now);
+	limit = parties_idle_limit(w.parties, idle);
+	parties_idle(w.parties, idle, true, w.now);
+	for (int i = 0; i < 10; i++) {
+		w.now += 60000;
+		parties_leave(w.parties,
+			      parties_join(w.parties, 1000, "job", TURNS_BATCH, 1, w.now), w.now);
+		ck_assert(!is_ordered(PARTY_LIMIT, idle));
+	}
+	for (int i = 0; i < 4; i++) {
+		ck_assert_double_eq(parties_idle_limit(w.parties, idle), limit);
+		w.now += 60000;
+		parties_idle(w.parties, idle, false, w.now);
+		parties_idle(w.parties, idle, true, w.now);
+		ck_assert_int_eq(is_ordered(PARTY_LIMIT, idle), i == 3);
+	}
+	end();
+}
+END_TEST
+
 /* It runs beside nobody then; two would run beside each other. */
 START_TEST(the_context_of_one_process_may_go)
 {
@@ -962,6 +990,7 @@ int main(void)
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
+	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
 	tcase_add_test(cases, the_context_of_one_process_may_go);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_follows);
 	tcase_add_test(cases, one_that_cannot_give_is_not_idle);

@@ -244,7 +244,7 @@ static void run_on(struct world *w, struct job *j)
 		j->work_until = w->now + j->work_ms;
 		if (j->does == RUNS && j->said_idle) {
 			j->said_idle = false;
-			turns_idle(w->t, j->id, false, w->now);
+			turns_busy(w->t, j->id, w->now);
 		}
 		job_want(w, j);
 	}
