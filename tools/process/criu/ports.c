@@ -65,22 +65,25 @@ int ports_read(struct tcp_sockets *ports, const json_t *root, struct snapshot_er
 	return ports->short_of_memory ? snapshot_fail(error, -ENOMEM, "out of memory") : 0;
 }
 
-/* Bind it as CRIU does, and let go. 0 or a negative errno. */
-static int try(const struct tcp_end *end)
+/* Bind it as CRIU does, also for IPv4 if @both, and let go. 0 or a negative errno. */
+static int try(const struct tcp_end *end, bool both)
 {
 	bool is_4 = IN6_IS_ADDR_V4MAPPED(&end->address);
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(end->port)};
 	struct sockaddr_in6 in6 = {
 		.sin6_family = AF_INET6, .sin6_port = htons(end->port), .sin6_addr = end->address};
-	int fd = socket(is_4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, ret;
+	int on = 1, only_6 = !both, fd, ret;
 
+	/* The list does not say which interface it is of, so only CRIU can tell. */
+	if (IN6_IS_ADDR_LINKLOCAL(&end->address))
+		return 0;
+	fd = socket(is_4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	memcpy(&in.sin_addr, &end->address.s6_addr[12], sizeof(in.sin_addr));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* The job may have the same port of IPv4, too. */
 	if (!is_4)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_6, sizeof(only_6));
 	ret = is_4 ? bind(fd, (struct sockaddr *)&in, sizeof(in))
 		   : bind(fd, (struct sockaddr *)&in6, sizeof(in6));
 	ret = ret ? -errno : 0;
@@ -134,11 +137,21 @@ static void find_here(struct tcp_sockets *here)
 	tcp_networks(&self, copy_sockets, here);
 }
 
-static int check_listening(const struct tcp_sockets *here, const struct tcp_end *end, bool *passes,
-			   struct snapshot_error *error)
+/* The job may have one socket for the port of IPv6 and another one for that of IPv4. */
+static bool has_of_4(const struct tcp_sockets *ports, uint16_t port)
+{
+	for (size_t i = 0; i < ports->n; i++)
+		if (ports->all[i].state == TCP_IS_LISTENING && ports->all[i].local.port == port &&
+		    IN6_IS_ADDR_V4MAPPED(&ports->all[i].local.address))
+			return true;
+	return false;
+}
+
+static int check_listening(const struct tcp_sockets *here, const struct tcp_end *end, bool both,
+			   bool *passes, struct snapshot_error *error)
 {
 	char text[TCP_TEXT_SIZE], holder[96];
-	int ret = try(end);
+	int ret = try(end, both);
 
 	if (!ret)
 		return 0;
@@ -169,7 +182,7 @@ static int check_connection(const struct tcp_sockets *here, const struct tcp_soc
 
 	any_port.port = 0;
 	tcp_text(&s->local, local);
-	if (try(&any_port) == -EADDRNOTAVAIL)
+	if (try(&any_port, false) == -EADDRNOTAVAIL)
 		return snapshot_fail(error, -EADDRNOTAVAIL, NO_ADDRESS, local);
 	*passes = same && same->state == TCP_IS_ENDED;
 	if (!same || (*passes && is_loopback(&s->local)))
@@ -191,7 +204,8 @@ static int check_all(const struct tcp_sockets *ports, bool *passes, struct snaps
 
 		*passes = false;
 		ret = s->state == TCP_IS_LISTENING
-			      ? check_listening(&here, &s->local, passes, error)
+			      ? check_listening(&here, &s->local, !has_of_4(ports, s->local.port),
+						passes, error)
 			      : check_connection(&here, s, passes, error);
 	}
 	free(here.all);
