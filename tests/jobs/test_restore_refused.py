@@ -137,7 +137,8 @@ def damage_is_found_before_anything_runs():
 
 
 def what_is_left_of_a_restore_is_ended():
-    """CRIU is killed, or the first process, or the command is interrupted. This needs the stand-in."""
+    """CRIU is killed, or the first process, or the command is interrupted, or the job ends as it runs. This needs
+    the stand-in."""
     job, path = stopped()
     ran, _ = watched_criu(job)
     for killed, message in [("criu", "CRIU: it failed without a message"), ("root", f"there is no process {job.pid}")]:
@@ -154,6 +155,13 @@ def what_is_left_of_a_restore_is_ended():
                                           f'export STAND_IN_STARTS={job.pid}:{ran}\nexec {STAND_IN} "$@"\n'))
         check(f"{os.path.realpath(path)}: interrupted" in said and "the new processes were killed" in said, said)
         check(job.is_gone() and not os.path.exists(ran), "a process is there, or ran")
+    said = refused("restore", path, env={"CUDAW_CRIU": STAND_IN, "STAND_IN_STARTS": f"{job.pid}:{ran}",
+                                         "STAND_IN_ENDS": ""})
+    check("the job does not answer" in said and "the new processes were killed" in said, said)
+    with open(f"{ran}.later", encoding="ascii") as file:
+        later = int(file.read())
+    check(os.path.exists(ran) and not os.path.exists(f"{ran}.child.ran"), "which of the processes ran")
+    check(not os.path.exists(f"/proc/{later}"), "what it has started is left")
     goes_on(job, path)
 
 

@@ -5,6 +5,7 @@ Snapshots of a job whose first process does not use CUDA: a server, with an engi
 connected by TCP.
 """
 import ctypes
+import glob
 import json
 import os
 import signal
@@ -14,8 +15,8 @@ import subprocess
 import sys
 import types
 
-from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
-from simlib import HELD, hold, let_go, unsanitized
+from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused, stands_in
+from simlib import HELD, held_back, hold, let_go, unsanitized
 from detached import Detached
 from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 import proclib
@@ -36,6 +37,7 @@ class Server(Detached):
         self.engine, self.port = (int(line.split()[1]) for line in self.lines()[:2])
         self.in_command = types.SimpleNamespace(pid=self.engine)
         self.pids = sorted([self.pid, *proclib.descendants(self.pid)])
+        self.others = [pid for pid in self.pids if pid != self.engine]
 
     def state(self):
         return (jobs().get(self.engine) or {}).get("state")
@@ -193,6 +195,15 @@ def one_that_is_killed_leaves_all_stopped_until_a_resume():
     equal(job.states(), "T", "the states")
     cudaw_ok("resume", job.engine)
     job.goes_on()
+    # A restore that is killed leaves all others stopped; a program may stop some of its own.
+    for stopped in (job.others[:1], job.others):
+        for pid in stopped:
+            proclib.send(pid, "STOP")
+        until(lambda stopped=stopped: all(proclib.state(pid) == "T" for pid in stopped), 20, "they are stopped")
+        said = cudaw_ok("resume", job.engine)
+        equal(("it was stopped by a signal" in said, "T" in job.states()),
+              (stopped == job.others, stopped != job.others), f"whether {stopped} are continued")
+    job.goes_on()
     job.finish()
 
 
@@ -207,6 +218,50 @@ def a_criu_that_is_killed_leaves_no_connection_unusable():
     said = snapshot.end(1)
     check(f"{job.engine} stays stopped, and {snapshot.path} holds its memory" in said, said)
     equal(job.states(), "T", "the states")
+    cudaw_ok("resume", job.engine)
+    job.goes_on()
+    job.finish()
+
+
+def restoring(job, path, ends_by):
+    """A restore that gets this signal as the GPU memory comes back. Whether the others wait for that, and go on."""
+    hold("in")
+    with subprocess.Popen([CUDAW, "restore", path], env=base_environment(), stdout=subprocess.DEVNULL) as command:
+        until(lambda: held_back("in") == {job.engine}, 60, "the memory comes back")
+        equal({proclib.state(pid) for pid in job.others}, {"T"}, "the others' states")
+        command.send_signal(ends_by)
+    equal(command.returncode, -ends_by, "how the command ends")
+    equal("T" in job.states(), ends_by == signal.SIGKILL, "whether the others wait")
+    let_go("in")
+    until(lambda: job.state() == "running", 30, "it runs")
+
+
+@unsanitized
+def the_others_run_when_the_memory_is_back():
+    need_criu()
+    job = Server()
+    for ends_by in (signal.SIGINT, signal.SIGKILL):
+        path = directory()
+        cudaw_ok("snapshot", "--stop", job.engine, path)
+        equal(job.states(), "", "what runs of it")
+        restoring(job, path, ends_by)
+        if ends_by == signal.SIGKILL:
+            cudaw_ok("resume", job.engine)
+        job.goes_on()
+    path = directory()
+    cudaw_ok("snapshot", "--stop", job.engine, path)
+    equal(job.states(), "", "what runs of it")
+    data, lines = glob.glob(f"{path}/data-*")[0], job.lines()
+    with open(data, "r+b") as file:
+        whole = file.read(8)
+        file.seek(0)
+        file.write(b"damaged.")
+    check("the new processes were killed" in refused("restore", "--no-verify", path), "it does not say so")
+    equal((job.states(), job.lines()), ("", lines), "what runs, and what it has printed")
+    with open(data, "r+b") as file:
+        file.write(whole)
+    cudaw_ok("restore", "--paused", path)
+    equal((job.state(), "T" in job.states()), ("paused", False), "the state, and whether the others wait")
     cudaw_ok("resume", job.engine)
     job.goes_on()
     job.finish()
@@ -336,7 +391,7 @@ def a_command_that_is_a_part_of_the_job():
 os.environ.update(HELD)
 allow_stand_in()
 main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fails_leaves_all_as_they_were,
-     one_that_is_killed_leaves_all_stopped_until_a_resume,
+     one_that_is_killed_leaves_all_stopped_until_a_resume, the_others_run_when_the_memory_is_back,
      a_criu_that_is_killed_leaves_no_connection_unusable, what_reaches_out_is_refused_by_name,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,

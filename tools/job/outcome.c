@@ -83,9 +83,15 @@ int outcome_explain(const struct job *job, char *text, size_t size)
 
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
 {
+	return outcome_ask_by(job, verb, doing, request, outcome_line);
+}
+
+int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
+		   int (*line)(struct job *job, const struct line *line))
+{
 	struct job_request ask = {
 		.text = request,
-		.line = outcome_line,
+		.line = line,
 		.tick = jobs_show_progress,
 		.limit_ms = OUTCOME_SILENCE_MS,
 		.silence = true,

@@ -27,4 +27,8 @@ int outcome_explain(const struct job *job, char *text, size_t size);
  */
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request);
 
+/* The same, with outcome_line() called by @line, the line function of the request. */
+int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
+		   int (*line)(struct job *job, const struct line *line));
+
 #endif

@@ -100,10 +100,11 @@ void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 }
 
 /*
- * Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. False after a
- * message, with nothing continued.
+ * Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. With @others a job
+ * that runs: an interrupted restore leaves the others stopped. False if nothing was continued, after a message unless
+ * nothing was to be.
  */
-static bool wake(const struct targets *targets, const struct job *job)
+static bool wake(const struct targets *targets, const struct job *job, bool others)
 {
 	struct tree tree = {.head = job->pid};
 	char id[RUNDIR_ID_SIZE];
@@ -122,6 +123,8 @@ static bool wake(const struct targets *targets, const struct job *job)
 	}
 	whole_root(job, id, &root, &unknown);
 	tree_find(&tree, &root, job->directory->owner);
+	if (others && !tree_waits_for(&tree, job->pid))
+		return false;
 	if (tcp_repair(&tree, false) == -EPERM) {
 		complain("%s %d: a snapshot that was killed has left its TCP connections unusable, "
 			 "which takes root to mend: run the command as root",
@@ -148,7 +151,8 @@ static void wake_stopped(struct targets *targets)
 			job->selected = true;
 			continue;
 		}
-		job->continued = targets->continues && (targets->dry_run || wake(targets, job));
+		job->continued =
+			targets->continues && (targets->dry_run || wake(targets, job, false));
 		if (job->continued && process_can_signal())
 			continue;
 		if (job->continued || !targets->continues)
@@ -260,6 +264,9 @@ static void select_words(struct targets *targets)
 
 		select_all(targets, job);
 		job->selected &= !job->left_out;
+		if (targets->continues && !targets->dry_run && job->selected && job->described &&
+		    job->seen && !job->continued)
+			job->continued = wake(targets, job, true);
 		if (!job->selected || !job_is_gone(job))
 			continue;
 		job->selected = false;

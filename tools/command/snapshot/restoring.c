@@ -153,11 +153,12 @@ static void make_request(const struct restoring *r, char *text, size_t size)
 		snprintf(text + len, size - len, "%s", r->path);
 }
 
-static bool answers(struct job *job)
+static bool answers(struct job *job, const struct process *process)
 {
 	struct patience patience = {0};
 
-	while (patience_slice_ms(&patience, JOBS_STATUS_MS + RETRY_MS) < ANSWER_MS) {
+	while (process_is_there(process) &&
+	       patience_slice_ms(&patience, JOBS_STATUS_MS + RETRY_MS) < ANSWER_MS) {
 		jobs_describe(&job, 1);
 		if (job->described)
 			return true;
@@ -192,11 +193,28 @@ static void pass_signals_on(const struct restoring *r)
 	criu_handle_signals(pass_on);
 }
 
-/* The processes run: tell the job the path of its snapshot, and resume it. */
-static int go_on(struct restoring *r, const struct job_directory *directory,
-		 struct job_transfer *resume)
+static const struct tree *held_back; /* what is to run once the job has its memory */
+
+/* The job runs, and resumes without this command: an interrupt ends that, but must not leave the others stopped. */
+static void bear_interrupt(void)
 {
-	pid_t pid = r->snapshot.manifest.pid;
+	if (!criu_is_interrupted())
+		return;
+	tree_continue(held_back);
+	criu_hold_signals(false);
+}
+
+static int resume_line(struct job *job, const struct line *line)
+{
+	bear_interrupt();
+	return outcome_line(job, line);
+}
+
+/* The job's process runs: tell it the path of its snapshot, and resume the job. */
+static int go_on(struct restoring *r, const struct process *process,
+		 const struct job_directory *directory, struct job_transfer *resume)
+{
+	pid_t pid = process->pid;
 	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
 	char request[PROTOCOL_LINE];
 	double begin = clock_ms();
@@ -204,7 +222,7 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	int ret;
 
 	make_request(r, request, sizeof(request));
-	ret = answers(&job) ? EXIT_DONE : EXIT_FAILED;
+	ret = answers(&job, process) ? EXIT_DONE : EXIT_FAILED;
 	job.token = r->unverified ? 0 : r->reading.memory;
 	if (!ret)
 		ret = outcome_ask(&job, "restore", "restoring", request);
@@ -215,12 +233,12 @@ static int go_on(struct restoring *r, const struct job_directory *directory,
 	if (!ret && r->wait)
 		pass_signals_on(r);
 	if (!ret)
-		criu_hold_signals(false);
+		bear_interrupt();
 	r->start_ms = clock_ms() - begin;
 	/* The job still has the figures of an earlier resume. */
 	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
-		ret = outcome_ask(&job, "restore", "restoring", "resume");
+		ret = outcome_ask_by(&job, "restore", "restoring", "resume", resume_line);
 	stays = ret && !job.error && job.end == END_BUSY;
 	if (stays)
 		complain("%d stays paused", job.pid);
@@ -238,12 +256,16 @@ static void disown(void)
 		;
 }
 
+/* All that is there now: the job's process may have run, and made others. Stopped first, none sees another one end. */
 static void end_processes(const struct restoring *r, const struct job_directory *directory,
-			  const struct tree *tree)
+			  struct tree *tree)
 {
 	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
+	struct process self;
 
 	disown();
+	if (process_find(getpid(), &self))
+		tree_stop_below(tree, &self, 0);
 	if (tree_kill(tree))
 		complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
 	else
@@ -295,7 +317,10 @@ static void keep_stopped(const struct restoring *r, struct tree *tree)
 	}
 }
 
-/* Every byte is checked: let the new processes run, and resume the job. Returns an exit code. */
+/*
+ * Every byte is checked: let the job's process run, and resume the job; then let the others run, so that they have not
+ * if that fails. Returns an exit code.
+ */
 static int let_run(struct restoring *r, const struct job_directory *directory, struct tree *tree,
 		   struct job_transfer *resume)
 {
@@ -320,8 +345,12 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 		return EXIT_FAILED;
 	}
 	keep_stopped(r, tree);
-	tree_continue(tree);
-	return go_on(r, directory, resume);
+	held_back = tree;
+	process_signal(&process, 0, SIGCONT);
+	ret = go_on(r, &process, directory, resume);
+	if (!ret || r->left)
+		tree_continue(tree);
+	return ret;
 }
 
 int restoring_run(struct restoring *r, struct job_transfer *resume)

@@ -99,6 +99,22 @@ bool tree_is_below(pid_t pid, pid_t ancestor)
 	return false;
 }
 
+bool tree_waits_for(const struct tree *tree, pid_t pid)
+{
+	bool are_above = tree->pids[0] != pid, any = false;
+	struct process process;
+
+	for (size_t i = 0; i < tree->n; i++) {
+		if (tree->pids[i] == pid || (are_above && tree_is_below(tree->pids[i], pid)) ||
+		    !process_find(tree->pids[i], &process))
+			continue;
+		if (process.state != 'T')
+			return false;
+		any = true;
+	}
+	return any;
+}
+
 static void signal_one(const struct tree *tree, size_t i, int signal)
 {
 	struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
@@ -129,21 +145,33 @@ void tree_continue(const struct tree *tree)
 	signal_from(tree, 0, SIGCONT, false);
 }
 
-bool tree_stop(struct tree *tree, const struct process *root, uid_t owner)
+/* The processes found, and those that are made meanwhile, while the process @top is there. */
+static bool stop_all(struct tree *tree, const struct process *top)
 {
 	size_t stopped = 0;
 	bool good = true;
 
-	tree_find(tree, root, owner);
 	/* A process that is stopped makes no other. */
 	while (good && stopped < tree->n) {
 		signal_from(tree, stopped, SIGSTOP, false);
 		stopped = tree->n;
 		good = tree_await_stop(tree);
-		while (good && process_is_there(root) && add_children(tree))
+		while (good && process_is_there(top) && add_children(tree))
 			;
 	}
 	return good;
+}
+
+bool tree_stop(struct tree *tree, const struct process *root, uid_t owner)
+{
+	tree_find(tree, root, owner);
+	return stop_all(tree, root);
+}
+
+bool tree_stop_below(struct tree *tree, const struct process *above, uid_t owner)
+{
+	tree_find_below(tree, above->pid, owner);
+	return stop_all(tree, above);
 }
 
 /* How often a thread has run; -1 if it is not stopped, 0 if it has ended. */

@@ -47,6 +47,12 @@ bool tree_has(const struct tree *tree, pid_t pid);
 /* Whether @ancestor is the parent of the process @pid, or of a parent of it, and so on. */
 bool tree_is_below(pid_t pid, pid_t ancestor);
 
+/*
+ * Whether all others are stopped than the process @pid and those below it; or, if it is the first one, all below it.
+ * False if there are none.
+ */
+bool tree_waits_for(const struct tree *tree, pid_t pid);
+
 /* Send a signal to all processes of the owner, the children first, except the head. */
 void tree_signal(const struct tree *tree, int signal);
 
@@ -55,6 +61,9 @@ void tree_signal(const struct tree *tree, int signal);
  * if one does not stop in time.
  */
 bool tree_stop(struct tree *tree, const struct process *root, uid_t owner);
+
+/* The same for all descendants of @above, without it. */
+bool tree_stop_below(struct tree *tree, const struct process *above, uid_t owner);
 
 /* Let all run on, except those that somebody else had stopped. */
 void tree_continue(const struct tree *tree);
