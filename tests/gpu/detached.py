@@ -42,11 +42,11 @@ class Detached:
         return (jobs().get(self.pid) or {}).get("state")
 
     def is_gone(self):
-        """It has ended; init, where that is its parent, may have to wait for it yet."""
+        """It has ended; its parent may have to wait for it yet (Z), or the kernel has not removed it yet (X)."""
         self.process.poll()
         try:
             with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
-                return file.read().rpartition(")")[2].split()[0] == "Z"
+                return file.read().rpartition(")")[2].split()[0] in "XZ"
         except (FileNotFoundError, ProcessLookupError):
             return True
 
