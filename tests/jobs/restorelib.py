@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -197,8 +196,6 @@ class Snapshot:
         """@process is of subprocess.Popen's options."""
         self.path = path or directory()
         self.criu = pretended_criu(WAITS)
-        # cap_net_admin+ep, as setcap(8) writes it: CRIU is permitted more than the command may be.
-        os.setxattr(self.criu["CUDAW_CRIU"], "security.capability", struct.pack("<5I", 0x2000001, 1 << 12, 0, 0, 0))
         self.process = subprocess.Popen(
             [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
             env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process)

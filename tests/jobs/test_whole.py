@@ -208,21 +208,6 @@ def one_that_is_killed_leaves_all_stopped_until_a_resume():
 
 
 @unsanitized
-def a_criu_that_is_killed_leaves_no_connection_unusable():
-    """If the command may not mend them, all stay stopped for root."""
-    job = Server()
-    snapshot = Snapshot(job.in_command, preexec_fn=give_up_networks).in_criu()
-    job.repair()
-    for pid in proclib.descendants(snapshot.process.pid):
-        proclib.send(pid, "KILL")
-    said = snapshot.end(1)
-    check(f"{job.engine} stays stopped, and {snapshot.path} holds its memory" in said, said)
-    equal(job.states(), "T", "the states")
-    cudaw_ok("resume", job.engine)
-    job.goes_on()
-    job.finish()
-
-
 def restoring(job, path, ends_by):
     """A restore that gets this signal as the GPU memory comes back. Whether the others wait for that, and go on."""
     hold("in")
@@ -392,7 +377,7 @@ os.environ.update(HELD)
 allow_stand_in()
 main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fails_leaves_all_as_they_were,
      one_that_is_killed_leaves_all_stopped_until_a_resume, the_others_run_when_the_memory_is_back,
-     a_criu_that_is_killed_leaves_no_connection_unusable, what_reaches_out_is_refused_by_name,
+     what_reaches_out_is_refused_by_name,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
      a_command_that_is_a_part_of_the_job)
