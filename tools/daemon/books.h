@@ -66,9 +66,10 @@ struct account {
 	double got_at; /* the last allocation was promised its memory, or it got all back */
 	double taken_at;
 	double given_at;
-	double progress_at;   /* something has moved in its hand-over */
-	double turn_at;       /* its hand-over began; 0: one that was broken off */
-	double entered_ms;    /* how long its turns take to begin, averaged; 0: it had none */
+	double progress_at; /* something has moved in its hand-over */
+	double turn_at;     /* its hand-over began; 0: one that was broken off */
+	unsigned entered;   /* turns that it had to wait for */
+	double entered_ms; /* how long they took to begin, averaged from the second on; 0: it had none */
 	double idle_limit;    /* milliseconds, as it was told; 0: not yet */
 	double rest_ms;       /* for its kernels, when it is to leave; 0: not yet told */
 	double context_after; /* milliseconds, as in turns_context_after() */
