@@ -382,8 +382,9 @@ bench-launch:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_launch.py --results $(RESULTS)
 
 ## bench-pause: measure pause and resume beside the driver's own checkpoint (needs a GPU, and "make programs"). GIB=32,100 GPUS=1
+# PyTorch's three allocators: ARGS=--allocators
 bench-pause:
-	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) --results $(RESULTS)
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_pause.py $(GIB:%=--gib %) $(GPUS:%=--gpus %) $(ARGS) --results $(RESULTS)
 
 ## bench-turns: measure jobs that take turns (needs a GPU, and "make programs"). PART=probe,beside,handover ARGS=
 # Parts of jobs that take turns, of some minutes each: turns, interactive, fairness, fit, alone, ranks. ARGS="--quantum 60"

@@ -11,7 +11,7 @@ none of them; it has a line of its own. The driver's checkpoint comes first, als
 machine gets its memory from its host at the first use: what is measured is memory that it has.
 
 With --gpus N, a job of N processes, a GPU each, instead: the whole command's time, beside plain copies of
-all these GPUs at once.
+all these GPUs at once. With --allocators, PyTorch with each of its allocators instead.
 
 BUILD is the build directory. Exit status: 1 where a target is missed.
 """
@@ -40,6 +40,8 @@ OBJECTS_SHARE = 1.03    # of the time of cudaMalloc's memory, if the whole GPU i
 CHUNK_MIB = 20          # of PyTorch's expandable segments
 RANKS_SHARE = 0.90      # of plain copies of several GPUs at once
 MEMORY = {"CUDAW_RELEASE": "memory", "CUDAW_HOST_POOL": "1T"}
+ALLOCATORS = {"plain": "backend:native", "async": "backend:cudaMallocAsync",
+              "expandable": "expandable_segments:True"}     # by PYTORCH_CUDA_ALLOC_CONF
 
 
 def figures_of(program, *args):
@@ -205,6 +207,17 @@ class Bench:
                      self.table.verdict(seconds, OBJECTS_SHARE * limit))
 
 
+    def allocators(self, gib):
+        for name, conf in ALLOCATORS.items():
+            job = Job("large_train.py", "--gib", gib, "--steps", 1000000,
+                      env={**MEMORY, "PYTORCH_CUDA_ALLOC_CONF": conf})
+            job.wait_steps(2, timeout=120)
+            self.cycles(job, f"{gib} GiB, {name} allocator", first=COLD_GBPS)
+            left = job.status()["left_to_driver"]
+            self.table.add(f"left to the driver, {name} allocator", f"{left >> 20} MiB", "", "")
+            self.table.figure(f"left_{name}_allocator", left, "bytes")
+            end_verified(job)
+
     def one_process(self, sizes):
         for gib in sizes:
             self.driver_alone(gib << 10)
@@ -291,6 +304,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--gib", default="32,100", help="what the jobs hold (32,100)")
     parser.add_argument("--gpus", type=int, default=1, help="of a job of so many processes (1)")
+    parser.add_argument("--allocators", action="store_true", help="of PyTorch, which must be there")
     parser.add_argument("--results", metavar="DIR", help="write DIR/results.json")
     args = parser.parse_args()
     need("bench/bench_copy", "programs/counter", "programs/drvckpt")
@@ -303,6 +317,8 @@ def main():
         bench.copies(args.gpus)
         if args.gpus > 1:
             bench.ranks(sizes[0], args.gpus)
+        elif args.allocators:
+            bench.allocators(sizes[0])
         else:
             bench.one_process(sizes)
     except Skip as skip:
