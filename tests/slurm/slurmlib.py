@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 
 from simlib import MIB, REPOSITORY, SCRATCH, is_stopped, knows_gpu  # noqa: E402
 from gpulib import BUILD, base_environment, cudaw_ok, equal  # noqa: E402
-from harness import PATIENCE, Failure, Skip, after_case, ends_with_us, until  # noqa: E402
+from harness import PATIENCE, Failure, Skip, after_case, check, ends_with_us, until  # noqa: E402
 from daemons import start_daemon  # noqa: E402
 
 MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
@@ -160,6 +160,8 @@ class Cluster:
         if not good:
             for name in ("slurmctld.log", "slurmd.log"):
                 print(f"# {name}:\n# " + "\n# ".join(read(f"{self.path}/{name}").splitlines()[-25:]), flush=True)
+            for number in os.listdir(f"{self.path}/out"):
+                print(f"# job {number} said: {read(f'{self.path}/out/{number}')[-300:]!r}", flush=True)
         self.run("scancel", "--full", "-s", "KILL", "-u", getpass.getuser())
         for server in reversed(SERVERS):
             self.kill(server)
@@ -187,7 +189,12 @@ class SlurmJob:
 
     def wait_steps(self, more, timeout=60):
         wanted = self.steps() + more
-        until(lambda: self.steps() >= wanted, timeout, f"job {self.number} makes {more} steps")
+
+        def made():
+            check(self.state() != "FAILED", f"job {self.number} fails: {self.said()[-300:]!r}")
+            return self.steps() >= wanted
+
+        until(made, timeout, f"job {self.number} makes {more} steps")
 
     def time_of_line(self, text, seconds=60):
         """When it was seen to have said that."""

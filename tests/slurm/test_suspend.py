@@ -6,7 +6,7 @@ stops, and gets it back when it goes on.
 import os
 import signal
 
-from slurmlib import WHOLE, Cluster, check_suspended, equal, until
+from slurmlib import CONTEXT_MIB, WHOLE, Cluster, check_suspended, equal, until
 from gpulib import main
 
 
@@ -71,9 +71,15 @@ def time_slices():
 
 
 def several_on_a_gpu():
-    """No job is suspended: they have a shard each, and take turns as they do not fit."""
-    cluster = Cluster()
-    jobs = [cluster.counting(140) for _ in range(3)]
+    """No job is suspended: they have a shard each, and take turns as they do not fit. The next one begins when the one
+    before has its memory, so that there is room for its context: this GPU has less than a context may take, and cudawd
+    refuses one that has to wait.
+    """
+    cluster = Cluster("--margin", f"{2 * CONTEXT_MIB}M")
+    jobs = []
+    for _ in range(3):
+        jobs.append(cluster.counting(140))
+        jobs[-1].wait_steps(1)
     for _ in range(2):
         for job in jobs:
             job.wait_steps(5)
