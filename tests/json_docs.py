@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/json.md says of the output of --json, beside what the commands print."""
+"""What docs/json.md says of the output of --json, beside what the commands print; and the commands that pages show."""
 import os
 import re
 
@@ -9,6 +9,18 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def page(name="docs/json.md"):
     with open(os.path.join(REPOSITORY, name), encoding="utf-8") as file:
         return file.read()
+
+
+def blocks(name):
+    """The commands and files that the page shows, each as a text."""
+    found = re.findall(r"(?:^    .*\n(?:\n(?=    ))?)+", page(name), re.MULTILINE)
+    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def block(name, words):
+    """That which has these words."""
+    found, = (text for text in blocks(name) if words in text)
+    return found
 
 
 def section(command):
