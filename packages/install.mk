@@ -26,7 +26,7 @@ UNITS := $(foreach unit,cudawd.service cudawd.socket,packages/systemd/system/$(u
 
 # What users read lies as it does here, so that links lead from page to page.
 PAGES := $(wildcard *.md docs/*.md docs/*.svg docs/internals/*.md contrib/*/*) \
-	 LICENSE THIRD_PARTY checkpoint/snapshot/FORMAT.md examples/slurm_usr1.py
+	 LICENSE THIRD_PARTY checkpoint/snapshot/FORMAT.md examples/slurm_usr1.py examples/inference_server.py examples/gpu.py
 DOC   := share/doc/cudaw
 
 # What is copied, as SOURCE:PLACE below PREFIX.

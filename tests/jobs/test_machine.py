@@ -190,7 +190,7 @@ INSTALLED = {
     "share/zsh/site-functions/_cudaw",
     *(f"share/doc/cudaw/{page}" for page in (
         "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY", "cudaw.conf",
-        "checkpoint/snapshot/FORMAT.md", "examples/slurm_usr1.py"))}
+        "checkpoint/snapshot/FORMAT.md", "examples/gpu.py", "examples/inference_server.py", "examples/slurm_usr1.py"))}
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
