@@ -5,7 +5,6 @@ those of docs/metrics.md: none is wrong, and none is empty.
 """
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import urllib.request
 from simlib import SCRATCH
 from harness import SKIP_STATUS, TESTS, ends_with_us
 from turnslib import FOREVER, counting, start_daemon
+from json_docs import block
 from gpulib import CUDAW, Job, base_environment, check, cudaw_ok, equal, main, until
 
 if not shutil.which("prometheus"):
@@ -44,8 +44,8 @@ def expressions():
 
 
 def expressions_of_the_page():
-    with open(os.path.join(REPOSITORY, "docs", "metrics.md"), encoding="utf-8") as file:
-        return re.findall(r"^    (\S.*?) +# ", file.read().partition("Some expressions:")[2], re.MULTILINE)
+    lines = block("docs/metrics.md", "cudaw_member_wait_seconds >").splitlines()
+    return [line.partition(" # ")[0].strip() for line in lines if not line.startswith("#")]
 
 
 class Prometheus:
