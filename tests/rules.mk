@@ -253,8 +253,8 @@ CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
 check: all $(CHECK_NEEDS)
 	$(Q)$(CHECK) $(TESTS)
 
-## check-slurm: jobs on the simulated driver under a Slurm of the test's own (deps-slurm), in four minutes. ONLY="NAME:CASE"
-check-slurm: all $(O)/tests/programs/counter $(O)/tests/programs/hog $(O)/tests/preload/nvml.so
+## check-slurm: jobs on the simulated driver under a Slurm of the test's own (deps-slurm), in five minutes. ONLY="NAME:CASE"
+check-slurm: all $(addprefix $(O)/tests/,programs/counter programs/hog programs/rank_kernels preload/nvml.so)
 	$(Q)$(RUN_TESTS) --jobs 1 --timeout 900 --results $(RESULTS)/slurm $(ONLY:%=--only '%') $(wildcard tests/slurm/test_*.py)
 
 ## check-quick: the unit tests, and a few jobs on the simulated driver, in a minute

@@ -6,8 +6,9 @@ stops, and gets it back when it goes on.
 import os
 import signal
 
-from slurmlib import CONTEXT_MIB, WHOLE, Cluster, check_suspended, equal, until
+from slurmlib import BUILD, CONTEXT_MIB, WHOLE, Cluster, check_suspended, equal, until
 from gpulib import main
+from proclib import fields
 
 
 def by_hand():
@@ -47,6 +48,25 @@ def preempted():
     high.finish()
     low.wait_steps(10)
     low.finish()
+
+
+def several_processes():
+    """Which wait for each other on the GPU: both give it up, and go on together."""
+    cluster = Cluster()
+    low = cluster.submit(f"exec {BUILD}/tests/programs/rank_kernels --ranks 2 --ballast 60 --steps 10000000 --step-ms 10",
+                         *WHOLE)
+    low.wait_steps(10)
+    until(lambda: len(low.rows()) == 2, 30, "both processes have joined cudawd")
+    pids = [row["pid"] for row in low.rows()]
+    high = cluster.counting(200, *WHOLE, partition="high")
+    high.wait_steps(10, 100)
+    for pid in pids:
+        check_suspended(low, pid)
+    high.finish()
+    low.wait_steps(10)
+    equal([row["pid"] for row in low.rows()], pids, "its processes")
+    os.kill(int(fields(pids[0])[1]), signal.SIGINT)     # their parent, which ends them
+    low.wait_state("COMPLETED")
 
 
 def killed_while_suspended():
@@ -89,4 +109,4 @@ def several_on_a_gpu():
         job.finish()
 
 
-main(by_hand, preempted, killed_while_suspended, time_slices, several_on_a_gpu)
+main(by_hand, preempted, several_processes, killed_while_suspended, time_slices, several_on_a_gpu)
