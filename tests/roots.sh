@@ -48,7 +48,7 @@ inside() {
 }
 
 # bootstrap SUITE PACKAGE,...: the clean root directory of a suite, with these packages, at $top/SUITE. Status 3: its
-# archive is not reached.
+# archive is not reached; 4: the keyring by which it would be checked is missing.
 bootstrap() {
 	local suite=$1 packages=$2 root=$top/$1 mirror=$DEBIAN_MIRROR options=() script=
 	if [ "$suite" = noble ]; then
@@ -61,7 +61,7 @@ bootstrap() {
 	wget -q --spider --tries=2 --timeout=20 "$mirror/dists/$suite/Release" || return 3
 	[ "$suite" != noble ] || [ -e "$UBUNTU_KEYRING" ] || {
 		echo "the keyring $UBUNTU_KEYRING is missing"
-		return 1
+		return 4
 	}
 	unshare --mount debootstrap --variant=minbase --include="$packages" "${options[@]}" "$suite" "$root" "$mirror" \
 		$script || return
