@@ -29,7 +29,7 @@ def what_another_process_gets():
         until(lambda: gpu_used() <= max(used, idle) + 64, 20, "the hog's memory is free again")
         print(f"# {job.lines[-1]}: nvidia-smi {used} MiB in use; another process gets {got >> 20} MiB "
               f"({(alone - got) >> 20} less than alone) in {seconds:.2f} s, then {beside} MiB in use; {gpu_used()} MiB after it")
-        figure(f"kept_{state.replace(' ', '_')}", (alone - got) >> 20, "MiB")
+        figure(f"kept_{state}", (alone - got) >> 20, "MiB")
         job.tell()
     job.result()
     print(f"# {job.stderr().strip()}")

@@ -71,7 +71,7 @@ def shared(what, release, *extra, ranks=2):
             resume()
             for row in rows():
                 times += [row["resume_phases"].get("sharing", 0)]
-        figure(f"share_{what.replace(' ', '_')}_{release}", statistics.median(times), "ms")
+        figure(f"share_{what}_{release}", statistics.median(times), "ms")
         key = (what, ranks)
         if key not in native:
             native[key] = Job("sharing", *arguments(*extra, ranks=ranks), mode="native").result()
