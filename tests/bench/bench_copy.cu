@@ -6,6 +6,7 @@
 #include "tests/programs/step.h"
 
 #include <cuda_runtime.h>
+#include <pthread.h>
 
 #define TIMES    3
 #define MAX_GPUS 16
@@ -37,20 +38,32 @@ static void time_copies(const char *name, void **to, void **from, cudaMemcpyKind
 	printf("figure %s %.2f GB/s\n", name, best);
 }
 
+/* Of each GPU at the same time: much host memory takes seconds. */
+static void *prepare(void *arg)
+{
+	unsigned long gpu = (unsigned long)arg;
+
+	CALL(cudaSetDevice((int)gpu));
+	CALL(cudaMalloc(&device[gpu], size));
+	CALL(cudaHostAlloc(&host[gpu], size, cudaHostAllocDefault));
+	memset(host[gpu], 1, size);
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
+	pthread_t threads[MAX_GPUS];
 	const struct step_option options[] = {{"gpus", &gpus}, {"gib", &gib}};
 
 	step_parse(argc, argv, options, 2);
 	size = gib << 30;
 	if (!gpus || gpus > MAX_GPUS)
 		step_die("bench_copy: expected 1 to %d GPUs, found %lu", MAX_GPUS, gpus);
-	for (unsigned long gpu = 0; gpu < gpus; gpu++) {
-		CALL(cudaSetDevice((int)gpu));
-		CALL(cudaMalloc(&device[gpu], size));
-		CALL(cudaHostAlloc(&host[gpu], size, cudaHostAllocDefault));
-		memset(host[gpu], 1, size);
-	}
+	for (unsigned long gpu = 0; gpu < gpus; gpu++)
+		if (pthread_create(&threads[gpu], NULL, prepare, (void *)gpu))
+			step_die("bench_copy: no thread");
+	for (unsigned long gpu = 0; gpu < gpus; gpu++)
+		pthread_join(threads[gpu], NULL);
 	time_copies("copy_to_gpu", device, host, cudaMemcpyHostToDevice);
 	time_copies("copy_to_host", host, device, cudaMemcpyDeviceToHost);
 	for (unsigned long gpu = 0; gpu < gpus; gpu++) {

@@ -113,8 +113,8 @@ class Bench:
         self.row(what, moved.seconds, moved.rate,
                  self.table.at_least(moved.rate, least) if least else "")
 
-    def copies(self, gpus=1):
-        rates = figures_of("bench/bench_copy", "--gpus", gpus)
+    def copies(self, gpus, gib):
+        rates = figures_of("bench/bench_copy", "--gpus", gpus, "--gib", gib)
         self.ceiling = {"pause": rates["copy_to_host"], "resume": rates["copy_to_gpu"]}
         for name, rate in rates.items():
             self.table.add(f"plain pinned {name.replace('_', ' ')}", "", f"{rate:.1f} GB/s", "")
@@ -314,7 +314,8 @@ def main():
 
     try:
         idle_gpu_used()
-        bench.copies(args.gpus)
+        # Of several GPUs, as much as the job has: the machine copies more of it at a lower rate.
+        bench.copies(args.gpus, sizes[0] if args.gpus > 1 else 4)
         if args.gpus > 1:
             bench.ranks(sizes[0], args.gpus)
         elif args.allocators:
