@@ -230,16 +230,21 @@ static void write_comms(char *text, size_t size)
 	size_t n = ranks_list(list), len = 0;
 
 	*text = '\0';
-	for (size_t i = 0; i < n && len < size; i++)
-		len += snprintf(text + len, size - len, "%s%u:%u:%llu%s", i ? " " : "", list[i].id,
-				list[i].size, (unsigned long long)list[i].made.count,
-				list[i].made.kind == RANKS_SOME ? "s" : "");
+	for (size_t i = 0; i < n && len < size; i++) {
+		char rank[16] = "";
+
+		if (list[i].size)
+			snprintf(rank, sizeof(rank), ":%u", list[i].rank);
+		len += snprintf(text + len, size - len, "%s%u:%u:%llu%s%s", i ? " " : "",
+				list[i].id, list[i].size, (unsigned long long)list[i].made.count,
+				rank, list[i].made.kind == RANKS_SOME ? "s" : "");
+	}
 }
 
 void answers_report(const struct hold_report *report, enum operation op)
 {
 	bool lease = control_is_part(op);
-	char comms[RANKS_COMMS * 44], number[16] = "";
+	char comms[RANKS_COMMS * 48], number[16] = "";
 
 	write_comms(comms, sizeof(comms));
 	if (report->reached)

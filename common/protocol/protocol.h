@@ -61,11 +61,12 @@
  * N is the number of calls that a step let in, if this line ends a step. A drained job moves only
  * by orders. A stuck job reports "held drained" when it drains. Before such a line comes
  *
- *	comms ID:SIZE:COUNT[s]...	the communicators in which this process has launched
+ *	comms ID:SIZE:COUNT[:RANK][s]...	the communicators in which this process has launched
  *				kernels that wait for other processes (checkpoint/ledger/ranks.h),
  *				in the order of their first launches: how many ranks each has (0:
- *				not known), and how many launches there were; s: of kernels that not
- *				all ranks launch, which count by themselves. No line: none is known
+ *				not known), how many launches there were, and the rank of this
+ *				process, if known; s: of kernels that not all ranks launch, which
+ *				count by themselves. No line: none is known
  *
  * Orders are lines of the client:
  *

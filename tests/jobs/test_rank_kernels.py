@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several processes whose kernels wait for each other in communicators that cudaw knows."""
 import os
+import re
 import signal
 import socket
 import time
@@ -51,7 +52,19 @@ def a_signal_to_a_rank_with_peers_is_refused():
     time.sleep(0.2)
     equal(states(), ["paused"] * 3, "the states of paused ranks after a signal")
     cudaw_ok("resume", "rank_kernels")
+    says_its_ranks()
     check("every rank right" in job.finish(timeout=60), "not every rank verified its result")
+
+
+def says_its_ranks():
+    """Each stage, of its pairs: it has read them in the pause before."""
+    clients = {pid: asked_to_hold(pid) for pid in ranks_of_the_job()}
+    for pid, (client, text) in clients.items():
+        stage = int(re.search(r"--rank (\d)", jobs()[pid]["command"])[1])
+        said = re.findall(rb" \d:2:\d+:(\d)s", text)
+        equal(said, [[b"0"], [b"1", b"0"], [b"1"]][stage], f"the ranks of stage {stage}")
+        client.close()
+    until(lambda: states() == ["running"] * 3, 20, "they run on")
 
 
 def refused(job, state):

@@ -43,22 +43,37 @@ static void find_places(const struct reach_rank *r, struct reach_comm *c)
 	}
 }
 
+/* "ID:SIZE:COUNT[:RANK][s]" at *@text, which is moved behind it. False: it is malformed. */
+static bool read_comm(const char **text, struct reach_comm *c)
+{
+	uint64_t parts[3], rank;
+
+	if (!line_numbers(text, INT64_MAX, parts, 3) || parts[0] > UINT32_MAX ||
+	    parts[1] > UINT32_MAX)
+		return false;
+	*c = (struct reach_comm){.id = parts[0], .size = parts[1], .made = parts[2], .rank = -1};
+	if (**text == ':') {
+		(*text)++;
+		if (!line_numbers(text, UINT32_MAX, &rank, 1))
+			return false;
+		c->rank = (int64_t)rank;
+	}
+	c->some = **text == 's';
+	*text += c->some;
+	return true;
+}
+
 int reach_take_comms(struct reach *reach, size_t rank, const char *comms, double now_ms)
 {
 	struct reach_rank *r = &reach->ranks[rank], before = *r;
-	uint64_t parts[3];
 
 	reach->stale = true;
 	r->told = true;
 	for (r->n = 0; *comms; r->n++, comms += *comms == ' ') {
 		struct reach_comm *c = &r->comms[r->n], *old;
 
-		if (r->n == REACH_COMMS || !line_numbers(&comms, INT64_MAX, parts, 3) ||
-		    parts[0] > UINT32_MAX || parts[1] > UINT32_MAX)
+		if (r->n == REACH_COMMS || !read_comm(&comms, c))
 			return -EBADMSG;
-		*c = (struct reach_comm){
-			.id = parts[0], .size = parts[1], .made = parts[2], .some = *comms == 's'};
-		comms += c->some;
 		find_places(r, c);
 		old = find(&before, c->id);
 		if (old) {
@@ -110,43 +125,60 @@ static bool belongs(const struct group *k, const struct reach_comm *d)
 	}
 }
 
-/*
- * The target of @k; false: it gets none, since it has no partner or the counts are far apart. Which
- * ranks belong to the world is known, so all of them have to be there.
- */
-static bool find_target(const struct group *k, const struct steps *steps, uint64_t *target)
-{
-	uint64_t least = UINT64_MAX, most = 0;
-	size_t ranks = 0, needed = 0;
+/* What the ranks that are not at rest for good say of a group. */
+struct tally {
+	size_t all, ranks;    /* these ranks, and those of them that have members */
+	size_t members, same; /* and those of them with the same rank as the group's own */
+	uint64_t least, most; /* launches */
+	uint64_t target;      /* the largest that one has */
+};
 
-	*target = 0;
+static struct tally tally_of(const struct group *k, const struct steps *steps)
+{
+	struct tally t = {.least = UINT64_MAX};
+
 	for (size_t i = 0; i < k->reach->n; i++) {
 		const struct reach_rank *r = &k->reach->ranks[i];
-		bool any = false;
+		size_t before = t.members;
 
 		if (steps->ranks[i].left)
 			continue;
-		needed++;
+		t.all++;
 		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++) {
 			if (!belongs(k, d))
 				continue;
-			any = true;
-			least = d->made < least ? d->made : least;
-			most = d->made > most ? d->made : most;
-			if (d->aimed && d->target > *target)
-				*target = d->target;
+			t.members++;
+			t.same += d->rank >= 0 && d->rank == k->c->rank;
+			t.least = d->made < t.least ? d->made : t.least;
+			t.most = d->made > t.most ? d->made : t.most;
+			if (d->aimed && d->target > t.target)
+				t.target = d->target;
 		}
-		ranks += any;
+		t.ranks += t.members > before;
 	}
-	if (most > *target)
-		*target = most;
-	if (k->reach->way != REACH_WORLD)
-		needed = 2;
-	if (ranks < needed)
+	return t;
+}
+
+/*
+ * True if the group has a target: not if it has no partner or the counts are far apart. Which ranks belong to
+ * the world is known, so all of them have to be there.
+ */
+static bool has_target(const struct group *k, const struct tally *t)
+{
+	if (t->ranks < (k->reach->way == REACH_WORLD ? t->all : 2))
 		return false;
 	/* Stages of a pipeline that share a communicator send and receive unlike often. */
-	return k->reach->way == REACH_SIZE || k->c->some ? ARE_ALIKE(least, most)
-							 : ARE_NEAR(least, most);
+	return k->reach->way == REACH_SIZE || k->c->some ? ARE_ALIKE(t->least, t->most)
+							 : ARE_NEAR(t->least, t->most);
+}
+
+/*
+ * True if more than half of a group have the same rank in their communicators: a rank has its partners
+ * among the others, so not all of them have theirs in the group.
+ */
+static bool is_mixed(const struct tally *t)
+{
+	return t->ranks > 1 && 2 * t->same > t->members;
 }
 
 /* Launches are missing. */
@@ -158,15 +190,18 @@ static bool lacks(const struct reach_comm *c)
 /* Set the targets of all. */
 static void aim(struct reach *reach, const struct steps *steps, double now_ms)
 {
+	reach->stale = reach->mixed = false;
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
 
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
 			const struct group k = {reach, c};
+			struct tally t = tally_of(&k, steps);
+			uint64_t target = t.most > t.target ? t.most : t.target;
 			bool was_short = lacks(c);
-			uint64_t target;
 
-			if (!find_target(&k, steps, &target)) {
+			reach->mixed |= reach->way == REACH_PLACE && is_mixed(&t);
+			if (!has_target(&k, &t)) {
 				c->aimed = false;
 				continue;
 			}
@@ -347,7 +382,11 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, double n
 	}
 	if (reach->stale)
 		aim(reach, steps, now_ms);
-	reach->stale = false;
+	/* Those on their way meet their targets first: an order that no other one follows has an answer. */
+	if (reach->mixed && !asked) {
+		begin_way(reach, REACH_SIZE, now_ms);
+		aim(reach, steps, now_ms);
+	}
 	if (!are_known(reach) || any_is_still(reach, steps, now_ms))
 		goes_on = false;
 	else if (order(reach, steps))

@@ -17,7 +17,9 @@
  * once.
  *
  *	REACH_PLACE	the communicators of the same size that were first used as the first, the
- *			second, ... of their process: all processes run the same program
+ *			second, ... of their process: all processes run the same program. If most of
+ *			them say the same rank, as the stages of a pipeline do, they are of several
+ *			communicators, and the next way is taken at once
  *	REACH_SIZE	all of the same size, if their counts are much alike: the pairs of a pipeline
  *	REACH_WORLD	the one that all ranks belong to: on to its next launch. Whatever was
  *			launched before that has all its partners
@@ -37,6 +39,7 @@
 
 struct reach_comm {
 	uint32_t id, size; /* a size of 0: not known */
+	int64_t rank;      /* of its process in it; -1: not known */
 	bool some;         /* not all ranks launch its kernels */
 	size_t place;      /* among those of its kind in its process */
 	size_t sized;      /* among those of the same size, too */
@@ -62,6 +65,7 @@ struct reach {
 	bool begun;         /* all have told their counts */
 	enum reach_way way; /* REACH_WAYS: used up */
 	bool stale;         /* the targets are older than what is known */
+	bool mixed;         /* by the ranks, REACH_PLACE takes several communicators for one */
 	double begin_ms, change_ms;
 };
 

@@ -82,6 +82,7 @@ START_TEST(a_rank_that_passes_a_target_raises_it)
 }
 END_TEST
 
+/* As of processes that have not read their ranks yet, or do not say them. */
 START_TEST(pairs_of_a_pipeline_come_to_the_same_count)
 {
 	set_up(3);
@@ -93,6 +94,72 @@ START_TEST(pairs_of_a_pipeline_come_to_the_same_count)
 	ck_assert_int_eq(after(1), REACH_GO);
 	check_order(1, "reach 1 1:10 2:10");
 	ck_assert(!m.reaching[0].ordered && !m.reaching[2].ordered);
+}
+END_TEST
+
+/* By their places, the first of ranks 0 to 3 would be one. No order is given for that, and nothing waited for. */
+START_TEST(ranks_tell_the_pairs_of_a_pipeline_apart)
+{
+	set_up(4);
+	answer(0, "1:2:12:0s 2:4:1:0", true, 0);
+	answer(1, "1:2:12:1s 2:2:11:0s 3:4:1:1", true, 0);
+	answer(2, "1:2:11:1s 2:2:10:0s 3:4:1:2", true, 0);
+	answer(3, "1:2:14:1s 2:4:1:3", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:14 2:1");
+	check_order(1, "reach 1 1:14 2:14 3:1");
+	check_order(2, "reach 1 1:14 2:14 3:1");
+	ck_assert(!m.reaching[3].ordered);
+	answer(0, "1:2:14:0s 2:4:1:0", true, 1);
+	answer(1, "1:2:14:1s 2:2:14:0s 3:4:1:1", true, 1);
+	answer(2, "1:2:14:1s 2:2:14:0s 3:4:1:2", true, 1);
+	ck_assert_int_eq(after(0), REACH_WAIT);
+	answer(3, "1:2:14:1s 2:4:1:3", true, 0);
+	ck_assert(steps_are_over(&m.steps));
+}
+END_TEST
+
+/* Rank 2 is stuck, and so has not read the ranks of its communicators; it does, on its way to a target. */
+START_TEST(ranks_that_are_read_late_tell_pairs_apart_at_once)
+{
+	set_up(3);
+	answer(0, "1:2:10:0s", true, 0);
+	answer(1, "1:2:10:1s 2:2:9:0s", true, 0);
+	answer(2, "1:0:11s", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:11");
+	answer(0, "1:2:11:0s", false, 1);
+	answer(2, "1:2:11:1s", true, 0);
+	ck_assert_int_eq(after(0), REACH_WAIT);
+	answer(1, "1:2:11:1s 2:2:10:0s", true, 1);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(1, "reach 2 1:11 2:11");
+}
+END_TEST
+
+START_TEST(ranks_of_a_grid_leave_each_group_its_own_target)
+{
+	set_up(4);
+	answer(0, "1:2:400:0 2:2:100:0", true, 0);
+	answer(1, "1:2:401:1 2:2:100:0", true, 0);
+	answer(2, "1:2:400:0 2:2:101:1", true, 0);
+	answer(3, "1:2:400:1 2:2:100:1", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:401 2:101");
+	check_order(3, "reach 1 1:401 2:101");
+}
+END_TEST
+
+START_TEST(an_all_to_all_has_a_target_as_an_all_reduce)
+{
+	set_up(4);
+	answer(0, "1:4:40:0s 2:4:10:0", true, 0);
+	answer(1, "1:4:43:1s 2:4:10:1", true, 0);
+	answer(2, "1:4:40:2s 2:4:10:2", true, 0);
+	answer(3, "1:4:41:3s 2:4:10:3", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:43 2:10");
+	ck_assert(!m.reaching[1].ordered);
 }
 END_TEST
 
@@ -239,7 +306,8 @@ START_TEST(a_rank_that_left_needs_no_targets)
 }
 END_TEST
 
-static const char *const malformed[] = {"1", "1:2", "x:1:1", "1:1:1x", "1:2:3ss", "1:2:-"};
+static const char *const malformed[] = {"1",     "1:2",    "x:1:1",   "1:1:1x",   "1:2:3ss",
+					"1:2:-", "1:2:3:", "1:2:3:x", "1:2:3s:1", "1:2:3:4:5"};
 
 START_TEST(a_line_that_is_malformed_is_refused)
 {
@@ -256,6 +324,10 @@ int main(void)
 	tcase_add_test(tc, those_behind_are_given_the_count_of_those_ahead);
 	tcase_add_test(tc, a_rank_that_passes_a_target_raises_it);
 	tcase_add_test(tc, pairs_of_a_pipeline_come_to_the_same_count);
+	tcase_add_test(tc, ranks_tell_the_pairs_of_a_pipeline_apart);
+	tcase_add_test(tc, ranks_that_are_read_late_tell_pairs_apart_at_once);
+	tcase_add_test(tc, ranks_of_a_grid_leave_each_group_its_own_target);
+	tcase_add_test(tc, an_all_to_all_has_a_target_as_an_all_reduce);
 	tcase_add_test(tc, stages_that_share_a_communicator_get_no_target);
 	tcase_add_test(tc, unlike_groups_of_one_size_have_targets_of_their_own);
 	tcase_add_test(tc, all_go_on_to_their_next_launch_together);
