@@ -187,10 +187,15 @@ static bool lacks(const struct reach_comm *c)
 	return c->aimed && c->made < c->target;
 }
 
+static bool is_world(const struct reach *reach, const struct reach_comm *c)
+{
+	return c->size == reach->n && !c->some;
+}
+
 /* Set the targets of all. */
 static void aim(struct reach *reach, const struct steps *steps, double now_ms)
 {
-	reach->stale = reach->mixed = false;
+	reach->stale = reach->mixed = reach->apart = reach->world = false;
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
 
@@ -200,8 +205,10 @@ static void aim(struct reach *reach, const struct steps *steps, double now_ms)
 			uint64_t target = t.most > t.target ? t.most : t.target;
 			bool was_short = lacks(c);
 
+			reach->world |= is_world(reach, c);
 			reach->mixed |= reach->way == REACH_PLACE && is_mixed(&t);
 			if (!has_target(&k, &t)) {
+				reach->apart |= c->some && t.ranks > 1;
 				c->aimed = false;
 				continue;
 			}
@@ -226,7 +233,7 @@ static bool begin_way(struct reach *reach, enum reach_way way, double now_ms)
 		struct reach_rank *r = &reach->ranks[i];
 
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
-			c->aimed = way == REACH_WORLD && c->size == reach->n && !c->some;
+			c->aimed = way == REACH_WORLD && is_world(reach, c);
 			c->target = c->made + 1;
 			c->moved_ms = now_ms;
 			any |= c->aimed;
@@ -359,6 +366,9 @@ static bool try_next_way(struct reach *reach, double now_ms)
 	enum reach_way last = has_other_ways(reach) ? reach->way : REACH_WAYS - 1;
 	double wait_ms = patience[last].ms;
 
+	/* Kernels without a target wait, probably. The next launch of all ends that, and no guess does. */
+	if (reach->apart && reach->world)
+		return begin_way(reach, REACH_WORLD, now_ms);
 	if (!any_aimed(reach))
 		wait_ms = 0;
 	else if (patience[last].part)

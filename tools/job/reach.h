@@ -25,7 +25,8 @@
  *			launched before that has all its partners
  *
  * Counts of one communicator differ by what a CPU is ahead of another. If they differ by far more,
- * the guess is wrong, and the communicator gets no target.
+ * the guess is wrong, and the communicator gets no target. If it is one of sends and receives, and the ranks have
+ * met the targets of the others, REACH_WORLD follows at once.
  */
 #include "tools/job/steps.h"
 
@@ -66,6 +67,8 @@ struct reach {
 	enum reach_way way; /* REACH_WAYS: used up */
 	bool stale;         /* the targets are older than what is known */
 	bool mixed;         /* by the ranks, REACH_PLACE takes several communicators for one */
+	bool apart;         /* sends and receives have no target, as their counts are far apart */
+	bool world;         /* there is a communicator for REACH_WORLD */
 	double begin_ms, change_ms;
 };
 

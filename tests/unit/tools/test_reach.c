@@ -163,6 +163,20 @@ START_TEST(an_all_to_all_has_a_target_as_an_all_reduce)
 }
 END_TEST
 
+/* They have no target of their own. Before the next all-reduce all sends have met their receives. */
+START_TEST(stages_that_also_meet_all_others_go_on_to_that)
+{
+	set_up(3);
+	answer(0, "1:3:100:0s 2:3:10:0", true, 0);
+	answer(1, "1:3:202:1s 2:3:10:1", false, 0);
+	answer(2, "1:3:98:2s 2:3:10:2", true, 0);
+	ck_assert_int_eq(after(0), REACH_WAIT);
+	ck_assert_int_eq(after(0), REACH_GO);
+	for (size_t i = 0; i < 3; i++)
+		check_order(i, "reach 1 2:11");
+}
+END_TEST
+
 START_TEST(stages_that_share_a_communicator_get_no_target)
 {
 	set_up(3);
@@ -328,6 +342,7 @@ int main(void)
 	tcase_add_test(tc, ranks_that_are_read_late_tell_pairs_apart_at_once);
 	tcase_add_test(tc, ranks_of_a_grid_leave_each_group_its_own_target);
 	tcase_add_test(tc, an_all_to_all_has_a_target_as_an_all_reduce);
+	tcase_add_test(tc, stages_that_also_meet_all_others_go_on_to_that);
 	tcase_add_test(tc, stages_that_share_a_communicator_get_no_target);
 	tcase_add_test(tc, unlike_groups_of_one_size_have_targets_of_their_own);
 	tcase_add_test(tc, all_go_on_to_their_next_launch_together);
