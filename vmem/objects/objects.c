@@ -29,7 +29,7 @@ bool objects_is_ours(CUmemGenericAllocationHandle handle)
 	return handle >> HANDLE_BITS == HANDLE_TAG;
 }
 
-static size_t object_index(CUmemGenericAllocationHandle handle)
+size_t object_index(CUmemGenericAllocationHandle handle)
 {
 	size_t low = 0, high = objects.nobjects;
 

@@ -86,6 +86,9 @@ CUresult object_unhold(struct object *o);
 /* The same after it was held for a moment only. If that fails, the next pause releases it. */
 void object_unhold_again(struct object *o);
 
+/* The index of the first object with that handle, or a later one. */
+size_t object_index(CUmemGenericAllocationHandle handle);
+
 /*
  * The object that the program has under @handle, or NULL; and one more object under a new handle,
  * false: no memory.

@@ -204,10 +204,10 @@ bool objects_next_import(struct object_import *import)
 	bool found = false;
 
 	pthread_mutex_lock(&objects.lock);
-	for (size_t i = 0; i < objects.nobjects && !found; i++) {
+	for (size_t i = object_index(import->handle + 1); i < objects.nobjects && !found; i++) {
 		const struct object *o = objects.objects[i];
 
-		found = o->import && !o->orphan && o->handle > import->handle;
+		found = o->import && !o->orphan;
 		if (found)
 			*import = (struct object_import){o->handle, o->name,  o->build,
 							 o->away,   !o->size, o->left};
