@@ -15,6 +15,9 @@ struct sharing_member {
 	bool lost;      /* it has ended with memory that this process has imported */
 	/* By @patience: since when its resume has failed, as far as seen, and it could not be asked; or 0. */
 	double failed_ms, silent_ms;
+	/* In sharing_get_imports(): it has not given what it was asked for, and since when it could not be reached. */
+	bool busy, probed; /* and one import was asked for in this look, as none is behind it */
+	double unreached_ms;
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
 	struct sharing_answer answer; /* without the sharers */
@@ -49,16 +52,17 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES]);
 	3000 /* for a process that lives and has lost its socket to listen again */
 
 /*
- * Ask the exporter for a descriptor. 0, or as sharers_ask(); -EBUSY: a pause has the memory; -ENODATA: it
- * is freed; -EIO: the driver does not export it.
+ * Ask the exporter for a descriptor, in two halves as of sharers_ask(). 0, or as that; -EBUSY: a pause has
+ * the memory; -ENODATA: it is freed; -EIO: the driver does not export it.
  */
-int sharing_fetch(struct patience *patience, const struct object_name *name, int *fd,
-		  struct sharing_answer *answer);
+int sharing_fetch_begin(const struct object_name *name);
+int sharing_fetch_end(struct patience *patience, const struct object_name *name, int with, int *fd,
+		      struct sharing_answer *answer);
 
-/* True of an error of sharers_ask() or sharing_fetch() if the process lives, and could not be asked. */
+/* True of an error of sharers_ask() or sharing_fetch_end() if the process lives, and could not be asked. */
 bool sharing_is_unreached(int error);
 
-/* What an error of sharing_fetch() says of the exporter, in words that follow its PID. */
+/* What an error of sharing_fetch_end() says of the exporter, in words that follow its PID. */
 #define SHARING_WHY 144
 void sharing_why(const struct object_name *name, int error, char *text, size_t size);
 

@@ -411,15 +411,28 @@ static ssize_t receive(int from, struct sharing_answer *raw, int *fd)
 	return n;
 }
 
-static int converse(struct patience *patience, int with, const struct sharing_request *request,
-		    struct sharing_answer *answer, int *fd)
+int sharers_begin(const struct sharing_process *to, struct sharing_request *request)
+{
+	/* First: a child of a process that has ended may have its socket, without knowing it. */
+	int with = sharers_is_gone(to) ? -ESRCH : connect_to(to);
+
+	if (with < 0)
+		return with;
+	memcpy(request->to, to->instance, sizeof(request->to));
+	memcpy(request->from, self.instance, sizeof(request->from));
+	if (send(with, request, sizeof(*request), MSG_NOSIGNAL) == sizeof(*request))
+		return with;
+	close(with);
+	return -EAGAIN;
+}
+
+static int hear(struct patience *patience, int with, struct sharing_answer *answer, int *fd)
 {
 	struct sharing_answer raw;
 	ssize_t size;
 	int error;
 
-	if (send(with, request, sizeof(*request), MSG_NOSIGNAL) != sizeof(*request) ||
-	    !can_be_read(patience, with, ANSWER_MS))
+	if (!can_be_read(patience, with, ANSWER_MS))
 		return -EAGAIN;
 	size = receive(with, &raw, fd);
 	/* It ended, or lost its socket, without an answer: the next attempt tells. */
@@ -431,23 +444,24 @@ static int converse(struct patience *patience, int with, const struct sharing_re
 	return error;
 }
 
-int sharers_ask(struct patience *patience, const struct sharing_process *to,
-		struct sharing_request *request, struct sharing_answer *answer, int *fd)
+int sharers_end(struct patience *patience, int with, struct sharing_answer *answer, int *fd)
 {
-	int with, error;
+	int error;
 
 	*fd = -1;
-	/* First: a child of a process that has ended may have its socket, without knowing it. */
-	with = sharers_is_gone(to) ? -ESRCH : connect_to(to);
 	if (with < 0)
 		return with;
-	memcpy(request->to, to->instance, sizeof(request->to));
-	memcpy(request->from, self.instance, sizeof(request->from));
-	error = converse(patience, with, request, answer, fd);
+	error = hear(patience, with, answer, fd);
 	close(with);
 	if (error && *fd >= 0) {
 		close(*fd);
 		*fd = -1;
 	}
 	return error;
+}
+
+int sharers_ask(struct patience *patience, const struct sharing_process *to,
+		struct sharing_request *request, struct sharing_answer *answer, int *fd)
+{
+	return sharers_end(patience, sharers_begin(to, request), answer, fd);
 }

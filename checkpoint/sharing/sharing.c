@@ -226,28 +226,42 @@ bool sharing_is_unreached(int error)
 	       error != -EAGAIN;
 }
 
-int sharing_fetch(struct patience *patience, const struct object_name *name, int *fd,
-		  struct sharing_answer *answer)
+int sharing_fetch_begin(const struct object_name *name)
 {
 	const struct sharing_process exporter = sharing_exporter(name);
 	struct sharing_request request;
-	CUresult result;
-	int error;
 
+	if (sharers_is_self(&exporter))
+		return -ENOTCONN;
 	sharing_request_begin(&request, SHARING_EXPORT);
 	memcpy(request.key, name->key, sizeof(request.key));
-	if (sharers_is_self(&exporter)) {
-		size_t size = 0;
+	return sharers_begin(&exporter, &request);
+}
 
-		sharing_answer_begin(answer);
-		pthread_mutex_lock(&sharing.lock);
-		answer->build = sharing.build;
-		pthread_mutex_unlock(&sharing.lock);
-		result = objects_export(name->key, fd, &size);
-		answer->size = size;
-		return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
-	}
-	error = sharers_ask(patience, &exporter, &request, answer, fd);
+static int fetch_own(const struct object_name *name, int *fd, struct sharing_answer *answer)
+{
+	CUresult result;
+	size_t size = 0;
+
+	sharing_answer_begin(answer);
+	pthread_mutex_lock(&sharing.lock);
+	answer->build = sharing.build;
+	pthread_mutex_unlock(&sharing.lock);
+	result = objects_export(name->key, fd, &size);
+	answer->size = size;
+	return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
+}
+
+int sharing_fetch_end(struct patience *patience, const struct object_name *name, int with, int *fd,
+		      struct sharing_answer *answer)
+{
+	const struct sharing_process exporter = sharing_exporter(name);
+	int error;
+
+	*fd = -1;
+	if (sharers_is_self(&exporter))
+		return fetch_own(name, fd, answer);
+	error = sharers_end(patience, with, answer, fd);
 	if (error)
 		return error;
 	switch ((enum sharing_result)answer->result) {
@@ -273,7 +287,8 @@ static int fetch_patiently(const struct object_name *name, int *fd, struct shari
 	struct patience patience = {0};
 	int error;
 
-	while ((error = sharing_fetch(&patience, name, fd, answer)) &&
+	while ((error = sharing_fetch_end(&patience, name, sharing_fetch_begin(name), fd,
+					  answer)) &&
 	       sharing_is_unreached(error) && patience_ms(&patience) < SHARING_LISTEN_MS)
 		usleep(AGAIN_MS * 1000);
 	return error;

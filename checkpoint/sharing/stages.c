@@ -16,6 +16,7 @@
 #include "common/log.h"
 
 #define LOOK_MS    2
+#define AHEAD      8      /* imports that are asked for at once */
 #define STATE_MS   100    /* between two looks at all while one is waited for */
 #define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
 #define SAVED_MS   600000 /* for the others to save their memory */
@@ -422,33 +423,141 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 	return verdict == FAILED ? fail_with(w, m) : 0;
 }
 
-/* True if the exporter is asked again after @error, as it may give the memory later. */
-static bool asks_again(int error, double *until_ms)
+/* An import that its exporter has been asked for. */
+struct ask {
+	struct object_import import;
+	struct sharing_member *exporter; /* NULL: this process, or not known */
+	bool probe;                      /* the exporter has not given the one before it */
+	int with;                        /* sharing_fetch_end() takes it */
+};
+
+/* One look at all imports that are away, in the order of their handles. */
+struct look {
+	struct object_import last;
+	struct ask asks[AHEAD]; /* from @first on, in a ring */
+	size_t first, n;
+	bool left; /* there are some that an exporter does not give yet */
+	bool got;
+};
+
+/* Ask for the next one. Of an exporter that does not give any yet only one in each look. False: there is none. */
+static bool ask_next(struct look *look)
 {
-	if (sharing_is_unreached(error))
-		return waited_ms() < *until_ms;
-	*until_ms = waited_ms() + SHARING_LISTEN_MS;
-	return error == -EBUSY || error == -EAGAIN;
+	while (objects_next_import(&look->last)) {
+		const struct sharing_process exporter = sharing_exporter(&look->last.name);
+		struct sharing_member *m = find_member(&exporter);
+
+		if (!look->last.away || look->last.pending)
+			continue;
+		if (m && m->busy && m->probed) {
+			look->left = true;
+			continue;
+		}
+		if (m)
+			m->probed = true;
+		look->asks[(look->first + look->n++) % AHEAD] = (struct ask){
+			look->last, m, m && m->busy, sharing_fetch_begin(&look->last.name)};
+		return true;
+	}
+	return false;
 }
 
-/* Ask for one import until its exporter has made its memory anew. */
-static int fetch_again(struct sharing_wait *w, const struct object_name *name, int *fd,
-		       struct sharing_answer *answer)
+/* True if the exporter is asked again after @error, as it may give the memory later. */
+static bool asks_again(struct sharing_member *m, int error)
 {
-	double until_ms = waited_ms() + SHARING_LISTEN_MS;
-	double asked_ms = 0;
-	char why[SHARING_WHY], who[WHO];
-	int error;
+	if (!sharing_is_unreached(error)) {
+		m->unreached_ms = 0;
+		return error == -EBUSY || error == -EAGAIN;
+	}
+	if (!m->unreached_ms)
+		m->unreached_ms = waited_ms();
+	return waited_ms() - m->unreached_ms < SHARING_LISTEN_MS;
+}
 
+/* The import was not given. 0: it may be, later. */
+static int put_off(struct sharing_wait *w, struct look *look, const struct ask *ask, int error)
+{
+	char why[SHARING_WHY], who[WHO];
+
+	sharing_why(&ask->import.name, error, why, sizeof(why));
+	snprintf(w->text, sizeof(w->text), "memory of %s: it %s",
+		 describe_exporter(&ask->import.name, who), why);
+	if (!ask->exporter || !asks_again(ask->exporter, error))
+		return error;
+	ask->exporter->busy = true;
+	look->left = true;
+	return 0;
+}
+
+/* The answer for @ask, which is waited for, and the import. */
+static int take(struct sharing_wait *w, struct look *look, const struct ask *ask)
+{
+	const struct object_import *import = &ask->import;
+	struct sharing_answer answer;
+	char who[WHO];
+	int fd, error;
+
+	/* It did not give one before this. */
+	if (ask->exporter && ask->exporter->busy && !ask->probe) {
+		look->left = true;
+		if (ask->with >= 0)
+			close(ask->with);
+		return 0;
+	}
+	error = sharing_fetch_end(&sharing.patience, &import->name, ask->with, &fd, &answer);
+	if (error)
+		return put_off(w, look, ask, error);
+	if (ask->exporter) {
+		ask->exporter->busy = false;
+		ask->exporter->unreached_ms = 0;
+	}
+	look->got = true;
+	w->error = objects_import(import->handle, fd, answer.size, answer.build);
+	close(fd);
+	snprintf(w->text, sizeof(w->text), "memory of %s", describe_exporter(&import->name, who));
+	return w->error ? -EIO : 0;
+}
+
+/* While one is imported, the exporters answer for the next ones. */
+static int get_those_ready(struct sharing_wait *w, struct look *look)
+{
+	bool more = true;
+	int error = 0;
+
+	for (size_t i = 0; i < sharing.nmembers; i++)
+		sharing.members[i].probed = false;
 	for (;;) {
-		error = sharing_fetch(&sharing.patience, name, fd, answer);
-		if (!error)
-			return 0;
-		sharing_why(name, error, why, sizeof(why));
-		snprintf(w->text, sizeof(w->text), "memory of %s: it %s",
-			 describe_exporter(name, who), why);
-		if (!asks_again(error, &until_ms))
+		struct ask *ask = &look->asks[look->first];
+
+		while (more && !error && look->n < AHEAD)
+			more = ask_next(look);
+		if (!look->n)
 			return error;
+		look->first = (look->first + 1) % AHEAD;
+		look->n--;
+		if (!error)
+			error = take(w, look, ask);
+		else if (ask->with >= 0)
+			close(ask->with);
+	}
+}
+
+int sharing_get_imports(struct sharing_wait *w)
+{
+	double asked_ms = 0;
+
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		sharing.members[i].busy = true;
+		sharing.members[i].unreached_ms = 0;
+	}
+	for (;;) {
+		struct look look = {0};
+		int error = get_those_ready(w, &look);
+
+		if (error || !look.left)
+			return error;
+		if (look.got)
+			continue;
 		if (is_cancelled(w))
 			return -ECANCELED;
 		if (is_late(w))
@@ -457,32 +566,6 @@ static int fetch_again(struct sharing_wait *w, const struct object_name *name, i
 			return -ENOLINK;
 		usleep(LOOK_MS * 1000);
 	}
-}
-
-static int import_again(struct sharing_wait *w, const struct object_import *import)
-{
-	struct sharing_answer answer;
-	char who[WHO];
-	int fd = -1, error = fetch_again(w, &import->name, &fd, &answer);
-
-	if (error)
-		return error;
-	w->error = objects_import(import->handle, fd, answer.size, answer.build);
-	if (fd >= 0)
-		close(fd);
-	snprintf(w->text, sizeof(w->text), "memory of %s", describe_exporter(&import->name, who));
-	return w->error ? -EIO : 0;
-}
-
-int sharing_get_imports(struct sharing_wait *w)
-{
-	struct object_import import = {0};
-	int error = 0;
-
-	while (!error && objects_next_import(&import))
-		if (import.away && !import.pending)
-			error = import_again(w, &import);
-	return error;
 }
 
 /* True if this process has imports from it; if @build is given, of another than that. */

@@ -3,13 +3,14 @@
 """Memory that processes share: what happens when one of them fails, ends or is stopped in the middle of a pause
 or a resume. test_sharing_pauses.py has what runs on a GPU, too.
 """
+import glob
 import os
 import signal
 import subprocess
 import tempfile
 import time
 
-from simlib import HELD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go
+from simlib import HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
 
@@ -333,6 +334,25 @@ def nobody_runs_before_all_are_whole():
     pauses_and_goes_on(job)
 
 
+def the_next_imports_are_asked_for_before_one_is_there():
+    """While rank 0 is held up in its second import, rank 1 is asked for the fourth, and fails to export that."""
+    objects, held = 4, HOLD["call"] + "-0"
+    job = started("--objects", objects, "--apart", 1, CUDAW_LOG="warn", **HELD,
+                  CUDAW_SIM_HELD_CALL="cuMemImportFromShareableHandle",
+                  SHARING_FAULT=f"cuMemExportToShareableHandle:{3 * objects}:999")
+    cudaw_ok("pause", "sharing")
+    with open(held, "w", encoding="ascii") as file:
+        file.write("x")
+    command = asked("resume")
+    until(lambda: glob.glob(held + ".[0-9]*"), 20, "rank 0 is in its second import")
+    until(lambda: "gets no memory" in "".join(errors_of_cudaw(job)), 20, "rank 1 is asked for the fourth")
+    os.unlink(held)
+    command.communicate(timeout=60 * PATIENCE)
+    equal((command.returncode, states()), (1, ["failed", "paused"]), "the exit code of cudaw resume, and the states")
+    cudaw_ok("resume", "sharing")
+    goes_on(job)
+
+
 def a_stopped_process_is_waited_for():
     job = started()
     other = other_rank(job)
@@ -552,7 +572,8 @@ main(a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
      one_that_resumes_alone_waits_for_the_other, a_resume_of_all_finds_one_that_resumes_alone,
      nobody_waits_for_one_that_failed_to_resume, one_that_gave_up_is_waited_for,
      a_resume_of_all_that_finds_one_has_a_time_limit,
-     nobody_runs_before_all_are_whole, a_stopped_process_is_waited_for,
+     nobody_runs_before_all_are_whole, the_next_imports_are_asked_for_before_one_is_there,
+     a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name("GPU"),
      snapshots_are_refused_by_name("host", "--host", 1), two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back, an_own_export_that_fails_is_not_taken_for_a_free,
