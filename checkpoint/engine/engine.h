@@ -67,7 +67,7 @@ struct engine_progress {
 	size_t room;        /* set by others: bytes that may be mapped during a fill */
 };
 
-#define ENGINE_PHASES 8
+#define ENGINE_PHASES 10
 
 struct engine_phase {
 	const char *name;

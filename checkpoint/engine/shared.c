@@ -126,6 +126,11 @@ int engine_get_imports(struct engine_op *op, double deadline_ms)
 	if (w.error)
 		return engine_fail_driver(&op->result, op->drv, "imported memory", w.error);
 	error = sharing_get_imports(&w);
+	/* A phase of its own has the time in which nobody was waited for. */
+	op->phase_start_ms += w.got_ms;
+	engine_set_phase(op, "imports", 0);
+	op->phase_start_ms -= w.got_ms;
+	engine_set_phase(op, "sharing", 0);
 	op->drv->cuCtxSetCurrent(NULL);
 	return error ? fail_resume(op, &w, error) : 0;
 }

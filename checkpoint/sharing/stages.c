@@ -494,6 +494,7 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 {
 	const struct object_import *import = &ask->import;
 	struct sharing_answer answer;
+	double begin_ms = clock_ms();
 	char who[WHO];
 	int fd, error;
 
@@ -514,6 +515,7 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 	look->got = true;
 	w->error = objects_import(import->handle, fd, answer.size, answer.build);
 	close(fd);
+	w->got_ms += clock_ms() - begin_ms;
 	snprintf(w->text, sizeof(w->text), "memory of %s", describe_exporter(&import->name, who));
 	return w->error ? -EIO : 0;
 }

@@ -47,7 +47,7 @@ def emptied(idle):
 
 def paused_together(job, idle=None):
     """Pause and resume the job COUNT times; @idle: what used() is meanwhile."""
-    rng, times, shares = seeded(), [], []
+    rng, times, phases = seeded(), [], {"sharing": [], "imports": []}
     # A launcher may use CUDA too.
     job.until(lambda: len(states()) >= RANKS, 60, "all ranks use CUDA")
     for _ in range(COUNT):
@@ -62,12 +62,14 @@ def paused_together(job, idle=None):
             emptied(idle)
         cudaw_ok("resume", "ranks")
         equal(set(states()), {"running"}, "the states after cudaw resume")
-        shares += [row["resume_phases"].get("sharing", 0) for row in jobs().values()]
+        for name, found in phases.items():
+            found += [row["resume_phases"].get(name, 0) for row in jobs().values()]
     kind = "_".join(word.strip("-") for word in TRAINING) or "simple"
     figure(f"pause_{RANKS}_{kind}_ranks_median", statistics.median(times), "ms")
     figure(f"pause_{RANKS}_{kind}_ranks_most", max(times), "ms")
-    if any(shares):
-        figure(f"share_{RANKS}_{kind}_most", max(shares), "ms")
+    for name, found in phases.items():
+        if any(found):
+            figure(f"{name}_{RANKS}_{kind}_most", max(found), "ms")
 
 
 def ranks_pause_together():

@@ -50,7 +50,7 @@ struct job_gpu {
 	uint64_t limit, limit_used; /* bytes; 0: there is no limit */
 };
 
-#define JOB_PHASES 8
+#define JOB_PHASES 10
 
 struct job_phase {
 	char name[16];
