@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#define RANKS 4
+#define RANKS 8
 
 static struct {
 	struct steps steps;
@@ -330,6 +332,144 @@ START_TEST(a_line_that_is_malformed_is_refused)
 }
 END_TEST
 
+/*
+ * A pipeline whose pairs have communicators of their own, and which all meet at the end of a step. The ranks are
+ * any number of launches ahead of each other, up to two steps.
+ */
+enum { BEFORE, BEHIND, WORLD, COMMS };
+
+#define PARTS 4 /* of the input of a step */
+
+static struct stage {
+	int step[4 * PARTS + 1]; /* its launches, by their communicators */
+	size_t n, at;
+	unsigned long long made[COMMS], target[COMMS]; /* a target of 0: none */
+	bool moves;                                    /* to its targets */
+	int orders;
+} stages[RANKS];
+
+static bool has(size_t rank, int comm)
+{
+	return comm == BEFORE ? rank > 0 : comm == WORLD || rank < m.reach.n - 1;
+}
+
+static void plan_part(size_t rank, int from, int to)
+{
+	struct stage *s = &stages[rank];
+
+	if (has(rank, from))
+		s->step[s->n++] = from;
+	if (has(rank, to))
+		s->step[s->n++] = to;
+}
+
+/* All parts go forward and then back, or (@early) each goes back as soon as it has come to the end. */
+static void plan(size_t rank, bool early)
+{
+	size_t behind = m.reach.n - 1 - rank, ahead = early && behind < PARTS ? behind : PARTS;
+
+	stages[rank] = (struct stage){0};
+	for (size_t i = 0; i < PARTS + ahead; i++) {
+		if (i < PARTS)
+			plan_part(rank, BEFORE, BEHIND);
+		if (i >= ahead)
+			plan_part(rank, BEHIND, BEFORE);
+	}
+	stages[rank].step[stages[rank].n++] = WORLD;
+}
+
+/* Returns true if that goes beyond a target. */
+static bool launch(struct stage *s)
+{
+	int comm = s->step[s->at++ % s->n];
+
+	return ++s->made[comm] > s->target[comm] && s->target[comm];
+}
+
+static const char *comms_of(size_t rank)
+{
+	static char text[128];
+	const struct stage *s = &stages[rank];
+	int len = 0;
+
+	for (int comm = BEFORE; comm < WORLD; comm++)
+		if (has(rank, comm))
+			len += sprintf(text + len, "%d:2:%llu:%ds ", comm, s->made[comm],
+				       comm == BEFORE);
+	sprintf(text + len, "%d:%zu:%llu:%zu", WORLD, m.reach.n, s->made[WORLD], rank);
+	return text;
+}
+
+static void obey(size_t rank)
+{
+	struct stage *s = &stages[rank];
+	char order[REACH_TEXT], *at;
+
+	reach_write(&m.reach, rank, order);
+	memset(s->target, 0, sizeof(s->target));
+	for (at = strchr(order + strlen("reach "), ' '); at; at = strchr(at, ' ')) {
+		unsigned long comm = strtoul(at, &at, 10);
+
+		s->target[comm] = strtoull(at + 1, &at, 10);
+	}
+	s->moves = true;
+	s->orders++;
+}
+
+static void move(size_t rank)
+{
+	struct stage *s = &stages[rank];
+
+	s->moves = false;
+	for (int comm = 0; comm < COMMS; comm++)
+		s->moves |= s->made[comm] < s->target[comm];
+	if (!s->moves)
+		answer(rank, comms_of(rank), false, m.reaching[rank].number);
+	else if (launch(s))
+		ck_assert_int_eq(reach_take_comms(&m.reach, rank, comms_of(rank), 0), 0);
+}
+
+/* No time passes meanwhile. */
+static void come_to_rest(void)
+{
+	bool any = true;
+
+	for (size_t rank = 0; rank < m.reach.n; rank++)
+		answer(rank, comms_of(rank), false, 0);
+	while (any) {
+		enum reach_verdict verdict = after(0);
+
+		ck_assert_int_ne(verdict, REACH_OVER);
+		any = verdict == REACH_GO;
+		for (size_t rank = 0; rank < m.reach.n; rank++) {
+			if (verdict == REACH_GO && m.reaching[rank].ordered)
+				obey(rank);
+			any |= stages[rank].moves;
+			if (stages[rank].moves)
+				move(rank);
+		}
+	}
+}
+
+START_TEST(a_pipeline_comes_to_rest_by_one_order_a_rank)
+{
+	srandom((unsigned int)_i);
+	set_up(2 + _i % (RANKS - 1));
+	for (size_t rank = 0; rank < m.reach.n; rank++) {
+		plan(rank, _i % 2);
+		for (size_t n = (20 + (size_t)random() % 200 / 100.0) * stages[rank].n; n; n--)
+			launch(&stages[rank]);
+	}
+	come_to_rest();
+	for (size_t rank = 0; rank < m.reach.n; rank++) {
+		if (has(rank, BEHIND))
+			ck_assert_uint_eq(stages[rank].made[BEHIND], stages[rank + 1].made[BEFORE]);
+		ck_assert_uint_eq(stages[rank].made[WORLD], stages[0].made[WORLD]);
+		ck_assert_int_le(stages[rank].orders, 1);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("reach");
@@ -353,6 +493,7 @@ int main(void)
 	tcase_add_test(tc, a_target_that_is_not_met_while_others_are_is_given_up);
 	tcase_add_test(tc, a_rank_without_communicators_any_more_has_no_targets);
 	tcase_add_test(tc, a_rank_that_left_needs_no_targets);
+	tcase_add_loop_test(tc, a_pipeline_comes_to_rest_by_one_order_a_rank, 0, 140);
 	tcase_add_loop_test(tc, a_line_that_is_malformed_is_refused, 0,
 			    sizeof(malformed) / sizeof(malformed[0]));
 	suite_add_tcase(s, tc);
