@@ -49,6 +49,27 @@ static const char *name_of_device(dev_t dev)
 }
 
 /*
+ * The kernel writes some bytes as a backslash and three octal digits. Who mounts an overlay may put a backslash
+ * before a comma, and the kernel writes both.
+ */
+static void unescape(char *path)
+{
+	unsigned int byte;
+	char *to = path;
+
+	for (; *path; path++) {
+		if (sscanf(path, "\\%3o", &byte) == 1)
+			path += 3;
+		else
+			byte = (unsigned char)*path;
+		if (byte == ',' && to[-1] == '\\')
+			to--;
+		*to++ = (char)byte;
+	}
+	*to = '\0';
+}
+
+/*
  * proc_pid_mountinfo(5): the number of the device is the third word, and the options of the file system
  * are the last one. False: there is none, or it is not named there.
  */
@@ -68,6 +89,7 @@ static bool upper_directory(dev_t dev, char *upper, size_t size)
 			continue;
 		at += strlen(key);
 		at[strcspn(at, ", \n")] = '\0';
+		unescape(at);
 		found = snprintf(upper, size, "%s", at) < (int)size;
 	}
 	free(line);
@@ -76,16 +98,21 @@ static bool upper_directory(dev_t dev, char *upper, size_t size)
 	return found;
 }
 
-const char *memory_fs(const char *path)
+static const char *name_of(const char *path)
 {
 	const char *name = name_of_type(path);
+	struct stat st;
+
+	return name || stat(path, &st) ? name : name_of_device(st.st_dev);
+}
+
+const char *memory_fs(const char *path)
+{
+	const char *name = name_of(path);
 	char upper[PATH_MAX];
 	struct stat st;
 
-	if (name || stat(path, &st))
-		return name;
-	name = name_of_device(st.st_dev);
-	if (!name && upper_directory(st.st_dev, upper, sizeof(upper)))
-		name = name_of_type(upper);
+	if (!name && !stat(path, &st) && upper_directory(st.st_dev, upper, sizeof(upper)))
+		name = name_of(upper);
 	return name;
 }

@@ -44,12 +44,13 @@ static bool can_mount(void)
 	return !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
 }
 
-static bool mount_overlay(const char *upper, const char *where)
+/* @upper is in the file system @on, and written as the kernel wants it. */
+static bool mount_overlay(const char *on, const char *upper, const char *where)
 {
 	char options[512];
 
-	snprintf(options, sizeof(options), "lowerdir=%s/low,upperdir=%s/%s/up,workdir=%s/%s/work",
-		 base, base, upper, base, upper);
+	snprintf(options, sizeof(options), "lowerdir=%s/low,upperdir=%s/%s/%s,workdir=%s/%s/work",
+		 base, base, on, upper, base, on);
 	return !mount("overlay", at(where), "overlay", 0, options);
 }
 
@@ -77,13 +78,17 @@ START_TEST(an_overlay_is_what_its_upper_directory_is)
 	ck_assert_int_eq(mount("none", at("ram"), "tmpfs", 0, NULL), 0);
 	ck_assert_int_eq(mkdir(at("ram/up"), 0700), 0);
 	ck_assert_int_eq(mkdir(at("ram/work"), 0700), 0);
-	if (!mount_overlay("ram", "over-ram")) {
+	if (!mount_overlay("ram", "up", "over-ram")) {
 		printf("# the kernel has no overlay\n");
 		return;
 	}
 	ck_assert_str_eq(memory_fs(at("over-ram")), "tmpfs");
+	ck_assert_int_eq(umount(at("over-ram")), 0);
+	ck_assert_int_eq(mkdir(at("ram/my up,1"), 0700), 0);
+	ck_assert(mount_overlay("ram", "my up\\,1", "over-ram"));
+	ck_assert_str_eq(memory_fs(at("over-ram")), "tmpfs");
 	/* An overlay over an overlay is refused by some kernels. */
-	if (mount_overlay("disk", "over"))
+	if (mount_overlay("disk", "up", "over"))
 		ck_assert_ptr_null(memory_fs(at("over")));
 }
 END_TEST
