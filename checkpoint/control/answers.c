@@ -166,7 +166,7 @@ void answers_waiting(void)
 		if (c->waits != WAITS_RUNNING)
 			continue;
 		c->joined = true;
-		server_say(c, "progress waiting 0 %zu", engine_paused_bytes());
+		server_say(c, "progress waiting 0 %zu", engine_saved_bytes());
 	}
 }
 

@@ -59,7 +59,7 @@ static void tell(struct journal_event *event)
 static void tell_outcome(enum journal_kind kind, const char *text)
 {
 	told.request = JOURNAL_KINDS;
-	tell(&(struct journal_event){.kind = kind, .bytes = engine_paused_bytes(), .text = text});
+	tell(&(struct journal_event){.kind = kind, .bytes = engine_saved_bytes(), .text = text});
 }
 
 static void find_peer(int fd, struct journal_by *by)

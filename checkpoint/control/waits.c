@@ -54,7 +54,7 @@ static enum kind look(size_t *bytes)
 {
 	struct growth growth;
 
-	*bytes = engine_paused_bytes();
+	*bytes = engine_saved_bytes();
 	if (job_state() == STATE_WAITING && job_now()->lease != LEASE_OURS)
 		return TURN;
 	if (job_state() == STATE_WAITING)
@@ -141,7 +141,7 @@ static void look_for_pause(void)
 	    s->snapshot == SNAPSHOT_NONE) {
 		paused_ms = clock_ms();
 		log_notice("paused, with %s of GPU memory; 'cudaw resume' lets it go on",
-			   format_bytes(text, engine_paused_bytes()));
+			   format_bytes(text, engine_saved_bytes()));
 	} else if (paused_ms && job_state() == STATE_RUNNING) {
 		log_notice("goes on, after a pause of %s",
 			   format_duration(text, ms_since(paused_ms)));

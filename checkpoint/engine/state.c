@@ -24,6 +24,11 @@ size_t engine_spilled_bytes(void)
 	return __atomic_load_n(&engine.spilled, __ATOMIC_RELAXED);
 }
 
+size_t engine_saved_bytes(void)
+{
+	return engine_paused_bytes() + engine_spilled_bytes();
+}
+
 size_t engine_pool_bytes(void)
 {
 	return __atomic_load_n(&engine.pool, __ATOMIC_RELAXED);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Too little memory, on the host or on the GPU, and a driver that cannot map memory."""
+import json
 import os
 import re
 import signal
@@ -60,6 +61,8 @@ def no_host_memory_but_a_disk():
         status = job.status()
         equal(status["paused"], 0, "the bytes in host memory")
         check(status["spilled"] >= 32 * MIB, f"{status['spilled']} bytes spilled")
+        told = [json.loads(line) for line in cudaw_ok("events", "--json").splitlines()][-1]
+        equal((told["event"], told["bytes"]), ("paused", status["spilled"]), "the last event, and how much went out")
         job.resume()
         check("every word right" in job.finish(), "the job did not verify its memory")
 
