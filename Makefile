@@ -77,7 +77,8 @@ SNAPSHOT := $(OBJ)/checkpoint/snapshot.a
 TOOLS    := $(OBJ)/tools.a
 # The order in which a linker needs them.
 CORE     := $(SNAPSHOT) $(KPARAMS) $(COMMON)
-DRIVER_OBJS  := $(filter-out %_main.o %/runtime.o %/nvml_face.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c vmem/*/*.c checkpoint/*/*.c checkpoint/*/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
+ON_LOAD  := $(OBJ)/wrapper/face/on_load.o
+DRIVER_OBJS  := $(filter-out %_main.o $(ON_LOAD) %/runtime.o %/nvml_face.o $(OBJ)/wrapper/audit/% $(OBJ)/checkpoint/snapshot/%,$(call c_objects,vmem/*.c vmem/*/*.c checkpoint/*/*.c checkpoint/*/*/*.c wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c)) \
 		$(OBJ)/gen/calls.o $(OBJ)/gen/trace_calls.o
 SIM_OBJS     := $(call c_objects,$(filter-out tests/sim/simsmi.c tests/sim/test_%,$(wildcard tests/sim/*.c)))
 
@@ -168,7 +169,7 @@ $(OBJ)/%.a:
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(DRIVER_FACE): $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
+$(DRIVER_FACE): $(ON_LOAD) $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 	$(call begin,LD)$(LINK_FACE) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(GEN)/libcuda.map $^ $(CORE_LIBS) -ldl -o $@
 
 $(FACE_LINK): $(DRIVER_FACE)
@@ -190,7 +191,7 @@ $(OBJ)/cudart-%/runtime.o: wrapper/face/runtime.c $(GEN)/cudart-%/libcudart.S
 	$(call begin,CC)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
 
 # DT_RPATH, not DT_RUNPATH: the driver face of the same directory comes before LD_LIBRARY_PATH.
-$(LIBDIR)/libcudart.so.%: $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(COMMON) $(DRIVER_FACE)
+$(LIBDIR)/libcudart.so.%: $(ON_LOAD) $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/libcudart.S $(COMMON) $(DRIVER_FACE)
 	$(call say,LD,$@)
 	$(Q)$(LINK_FACE) -Wl,-soname,libcudart.so.$* -Wl,--no-as-needed -Wl,--disable-new-dtags \
 		-Wl,-rpath,'$$ORIGIN' -Wl,--version-script,$(GEN)/cudart-$*/libcudart.map $^ -ldl -o $@

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/settings.h"
 #include "common/ascii.h"
+#include "common/environment.h"
 #include "common/system/signal_name.h"
 #include "common/size.h"
 
@@ -26,7 +27,7 @@ const struct setting settings[SETTINGS] = {SETTINGS_MAP(SETTING)};
 
 const char *setting_text(enum setting_id id)
 {
-	const char *value = secure_getenv(settings[id].name);
+	const char *value = environment_get(settings[id].name);
 
 	return value && *value ? value : NULL;
 }
@@ -206,7 +207,7 @@ bool setting_is_given(enum setting_id id)
 
 int setting_signal(enum setting_id id)
 {
-	const char *value = secure_getenv(settings[id].name);
+	const char *value = environment_get(settings[id].name);
 
 	return signal_parse(value && is_usable(id, value) ? value : settings[id].preset);
 }

@@ -9,9 +9,8 @@
  * A new setting is a row of the table and a call where it is needed.
  *
  * A set-uid program reads none (secure_getenv(3)): it must not write to a file of another user's
- * choice. An empty variable counts as not set, except for a signal. Nothing is kept: a
- * caller that needs the same value for good reads it once. A process logs a value that it cannot
- * use once for each setting.
+ * choice. An empty variable counts as not set, except for a signal. In a job the values are those
+ * of common/environment.h. A process logs a value that it cannot use once for each setting.
  *
  * Variables of the simulated driver (CUDAW_SIM_*) and of tests (CUDAW_TEST_*) are not settings.
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/freemem.h"
+#include "common/environment.h"
 #include "common/gpu.h"
 #include "common/text.h"
 
@@ -148,7 +149,7 @@ static int run_child(struct child *child, char *answer, size_t size)
 static int ask(struct child *child, char *answer, size_t size)
 {
 	char library_path[PATH_MAX];
-	const char *path = getenv("LD_LIBRARY_PATH");
+	const char *path = environment_get("LD_LIBRARY_PATH");
 	int error;
 
 	freemem_find();

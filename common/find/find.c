@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/find/find.h"
+#include "common/environment.h"
 #include "common/settings.h"
 
 #include "common/find/find_cache.h"
@@ -61,7 +62,7 @@ static enum setting_id override_setting(const char *soname)
 /* The environment, unless the program runs with the rights of another user. */
 static const char *environment(const char *name)
 {
-	const char *value = secure_getenv(name);
+	const char *value = environment_get(name);
 
 	return value && *value ? value : NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/quota.h"
+#include "common/environment.h"
 #include "common/system/forks.h"
 #include "common/system/proc.h"
 #include "common/protocol/quota_file.h"
@@ -53,7 +54,7 @@ void quota_variable(int number, struct quota_variable *variable)
 	*variable = (struct quota_variable){.name = QUOTA_HAMI};
 	if (number)
 		snprintf(variable->name, sizeof(variable->name), QUOTA_HAMI "_%d", number - 1);
-	value = secure_getenv(variable->name);
+	value = environment_get(variable->name);
 	variable->value = value ? value : "";
 	variable->wrong = *variable->value && !size_parse(value, &variable->quota);
 }
@@ -109,7 +110,7 @@ static int shortage(void)
 /* The oldest ancestor in a row, or this process, with the same value of the variable. Returns 0 or a shortage. */
 static int find_root(pid_t *root)
 {
-	const char *value = secure_getenv(quotas.variable);
+	const char *value = environment_get(quotas.variable);
 	char other[64];
 	pid_t parent;
 

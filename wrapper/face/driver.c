@@ -6,6 +6,7 @@
 #include "checkpoint/control/signals/signals.h"
 #include "libcuda_names.h"
 #include "vmem/addresses/addressing.h"
+#include "common/environment.h"
 #include "common/system/forks.h"
 #include "vmem/addresses/translate.h"
 #include "vmem/vmem.h"
@@ -224,10 +225,15 @@ static void bind_here(void)
 void libcuda_bind(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	void *first = first_face(), *lib = first ? first : open_driver();
-	struct binding here = {
-		.missing = "all", .have_driver = lib, .traced = trace_is_wanted(), .relays = first};
+	struct binding here = {.missing = "all"};
+	void *first, *lib;
 
+	environment_keep();
+	first = first_face();
+	lib = first ? first : open_driver();
+	here.have_driver = lib;
+	here.traced = trace_is_wanted();
+	here.relays = first;
 	if (!first && lib && !cuda_driver_fill(&here.table, lib, &here.missing))
 		here.missing = NULL;
 	for (size_t i = 0; i < NEXPORTS; i++)

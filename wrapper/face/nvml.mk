@@ -15,7 +15,7 @@ $(GEN)/nvml/libnvml.S: wrapper/face/gen_exports.py wrapper/face/exports/libnvidi
 $(OBJ)/wrapper/face/nvml_face.o: private DEFINES += -I$(GEN)/nvml
 $(OBJ)/wrapper/face/nvml_face.o: | $(GEN)/nvml/libnvml.S
 
-$(NVML_FACE): $(OBJ)/wrapper/face/nvml_face.o $(GEN)/nvml/libnvml.S $(COMMON)
+$(NVML_FACE): $(ON_LOAD) $(OBJ)/wrapper/face/nvml_face.o $(GEN)/nvml/libnvml.S $(COMMON)
 	$(call begin,LD)$(LINK_FACE) -Wl,-soname,libnvidia-ml.so.1 -Wl,--version-script,$(GEN)/nvml/libnvml.map $^ -ldl -o $@
 
 install: install-nvml
