@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
+#include "common/clock.h"
 #include "common/system/hostmem.h"
 #include "common/system/memory_fs.h"
 #include "common/system/ownfd.h"
@@ -8,6 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -58,12 +62,37 @@ size_t spill_space(void)
 	return space < largest ? space : largest;
 }
 
-/* Not every file system supports both O_TMPFILE and O_DIRECT. */
+/* For file systems that have no files without a name, such as NFS: it goes at once. */
+static int open_named(const char *dir)
+{
+	char path[PATH_MAX];
+	int fd = -1;
+
+	if (snprintf(path, sizeof(path), "%s/.cudaw-spill-%d-%" PRIu64, dir, getpid(),
+		     clock_unix_ms()) < (int)sizeof(path))
+		fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	else
+		errno = ENAMETOOLONG;
+	if (fd >= 0)
+		unlink(path);
+	return fd;
+}
+
 static int open_unnamed(const char *dir)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-	return fd >= 0 || errno != EINVAL ? fd : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 && errno == EOPNOTSUPP)
+		fd = open_named(dir);
+	if (fd >= 0)
+		fcntl(fd, F_SETFL, O_DIRECT); /* if the file system supports it */
+	return fd;
+}
+
+/* Some file systems cannot reserve; a write may then find no room, while nothing is unmapped yet. 0 or errno. */
+static int reserve(int fd, size_t size)
+{
+	return fallocate(fd, 0, 0, (off_t)size) && errno != EOPNOTSUPP ? errno : 0;
 }
 
 static int make_buffer(void)
@@ -99,7 +128,7 @@ int spill_open(size_t size)
 	if (ownfd_get(&spill) < 0)
 		error = errno;
 	else
-		error = posix_fallocate(ownfd_get(&spill), 0, size);
+		error = reserve(ownfd_get(&spill), size);
 	if (!error)
 		error = -make_buffer();
 	if (error)

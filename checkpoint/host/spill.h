@@ -19,7 +19,7 @@ size_t spill_space(void);
 #define SPILL_BUFFER (1UL << 20)
 
 /*
- * Open the file if it is not open, and reserve @size bytes of disk. Returns 0 or a negative errno,
+ * Open the file if it is not open, and reserve @size bytes of disk if the file system can do that. Returns 0 or a negative errno,
  * after an error message that names the directory.
  */
 int spill_open(size_t size);

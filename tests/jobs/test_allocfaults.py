@@ -17,7 +17,7 @@ HEAD, CALL = struct.Struct("=4I"), struct.Struct("=28sI")   # struct control
 RIGHT = "hold: every byte right"
 # Dozens, the control groups' files, which are read alike in every pause.
 ONLY_IN_LATER_PAUSES = "fopen"
-OF_THE_SPILL_FILE = ("open", "posix_fallocate", "pwrite", "pread")
+OF_THE_SPILL_FILE = ("open", "fallocate", "pwrite", "pread")
 # The process has about 20 MiB, and a pause leaves 256 MiB alone: half of what it saves goes to disk.
 SPILLING_MIB = 288
 

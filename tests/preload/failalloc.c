@@ -28,7 +28,7 @@
 #define CALLS(X) \
 	X(malloc) X(calloc) X(realloc) X(reallocarray) X(posix_memalign) X(mmap) X(madvise) \
 	X(pthread_create) X(open) X(openat) X(fopen) X(fdopen) X(pipe2) X(socket) X(accept4) \
-	X(clone) X(posix_fallocate) X(pwrite) X(pread)
+	X(clone) X(fallocate) X(pwrite) X(pread)
 /* clang-format on */
 
 enum call {
@@ -188,9 +188,9 @@ EXPORT int clone(int (*start)(void *), void *stack, int flags, void *arg, ...)
 	return FAILS_WITH(clone, EAGAIN) ? -1 : NEXT(clone)(start, stack, flags, arg);
 }
 
-EXPORT int posix_fallocate(int fd, off_t offset, off_t size)
+EXPORT int fallocate(int fd, int mode, off_t offset, off_t size)
 {
-	return FAILS(posix_fallocate) ? ENOSPC : NEXT(posix_fallocate)(fd, offset, size);
+	return FAILS_WITH(fallocate, ENOSPC) ? -1 : NEXT(fallocate)(fd, mode, offset, size);
 }
 
 EXPORT ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)

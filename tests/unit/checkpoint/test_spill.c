@@ -4,10 +4,16 @@
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SIZE (64UL << 10)
@@ -66,6 +72,40 @@ START_TEST(memory_is_no_disk)
 }
 END_TEST
 
+/* As NFS 3, and others, cannot make a file without a name or reserve room. */
+static void do_without(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	const struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+START_TEST(a_file_system_may_lack_unnamed_files_and_reservations)
+{
+	char dir[] = "/var/tmp/test-spill-XXXXXX";
+
+	ck_assert_ptr_nonnull(mkdtemp(dir));
+	spill_close();
+	setenv("CUDAW_SPILL_DIR", dir, 1);
+	do_without();
+	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(rmdir(dir), 0); /* nothing is in it */
+	ck_assert_int_eq(spill_open(2 * SIZE), 0);
+	ck_assert_int_eq(spill_write(part, SIZE, SIZE), 0);
+	ck_assert_int_eq(spill_read(found, SIZE, SIZE), 0);
+	ck_assert_mem_eq(found, part, SIZE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("spill");
@@ -75,6 +115,7 @@ int main(void)
 	tcase_add_test(tc, no_room_for_more_leaves_what_is_there);
 	tcase_add_test(tc, one_that_the_program_has_closed_is_not_made_anew);
 	tcase_add_test(tc, memory_is_no_disk);
+	tcase_add_test(tc, a_file_system_may_lack_unnamed_files_and_reservations);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
