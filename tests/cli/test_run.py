@@ -50,9 +50,10 @@ def test_a_library_that_is_the_driver_is_refused():
     """Programs would get it in place of ours."""
     directory = scratch()
     driver = shutil.copy(os.path.join(BUILD, "tests", "sim", "libcuda.so.1"), f"{directory}/mine.so")
-    for value, named in [(driver, driver), (f"/no/such.so:{driver}", driver), ("libcuda.so.1", "libcuda.so.1")]:
-        result = subprocess.run([CUDAW, "run", "true"], env={"LD_PRELOAD": value}, capture_output=True, text=True,
-                                timeout=LIMIT_S, check=False)
+    for value, named in [(driver, driver), (f"/no/such.so:{driver}", driver), ("libcuda.so.1", "libcuda.so.1"),
+                         ("mine.so", "mine.so")]:
+        result = subprocess.run([CUDAW, "run", "true"], env={"LD_PRELOAD": value, "LD_LIBRARY_PATH": directory},
+                                capture_output=True, text=True, timeout=LIMIT_S, check=False)
         equal(result.returncode, 125)
         contains(result.stderr, f"cudaw: LD_PRELOAD={named}: programs would get this library")
     # A face is ours.

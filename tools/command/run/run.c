@@ -12,10 +12,12 @@
 #include "tools/process/cudawd.h"
 #include "tools/process/faces.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,17 +89,27 @@ static const char *variable(const char *name)
 	return value ? value : "";
 }
 
+/* Of a library in LD_PRELOAD: the path that the loader has found for its name in this process, which has it, too. */
+static const char *path_of(const char *library)
+{
+	void *handle = strchr(library, '/') ? NULL : dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+	struct link_map *map;
+
+	return handle && !dlinfo(handle, RTLD_DI_LINKMAP, &map) ? map->l_name : library;
+}
+
 /*
  * Whether another library may stay in LD_PRELOAD. The face of this installation or another is there if 'cudaw
  * run' starts itself, and is not wanted twice. Returns 1, 0 to leave it out, or -1 after a message.
  */
 static int may_stay(const char *library)
 {
-	bool plain = !strchr(library, '/');
+	const char *path = path_of(library);
+	bool plain = !strchr(path, '/');
 
-	if (!plain && find_file_state(library, FIND_DRIVER) == FIND_FACE)
+	if (!plain && find_file_state(path, FIND_DRIVER) == FIND_FACE)
 		return 0;
-	if (plain ? strcmp(library, FIND_DRIVER) != 0 : !find_file_is_driver(library))
+	if (plain ? strcmp(path, FIND_DRIVER) != 0 : !find_file_is_driver(path))
 		return 1;
 	complain("LD_PRELOAD=%s: programs would get this library, whose DT_SONAME is " FIND_DRIVER
 		 ", in the place of cudaw's; take it out",
