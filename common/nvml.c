@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/nvml.h"
+#include "common/find/find.h"
 #include "common/nvml_types.h"
 
 #include <dlfcn.h>
@@ -24,20 +25,22 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void open_library(void)
 {
 	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	void *(*real)(void) = lib ? (__typeof__(real))dlsym(lib, NVML_FACE_REAL) : NULL;
+	void *(*real)(void) = lib ? (__typeof__(real))find_function(lib, NVML_FACE_REAL) : NULL;
 
 	if (real)
 		lib = real();
 	if (!lib)
 		return;
-	nvml.init = (__typeof__(nvml.init))dlsym(lib, "nvmlInit_v2");
-	nvml.by_uuid = (__typeof__(nvml.by_uuid))dlsym(lib, "nvmlDeviceGetHandleByUUID");
-	nvml.memory_info = (__typeof__(nvml.memory_info))dlsym(lib, "nvmlDeviceGetMemoryInfo");
-	nvml.processes =
-		(__typeof__(nvml.processes))dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
-	nvml.count = (__typeof__(nvml.count))dlsym(lib, "nvmlDeviceGetCount_v2");
-	nvml.by_index = (__typeof__(nvml.by_index))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2");
-	nvml.uuid = (__typeof__(nvml.uuid))dlsym(lib, "nvmlDeviceGetUUID");
+	nvml.init = (__typeof__(nvml.init))find_function(lib, "nvmlInit_v2");
+	nvml.by_uuid = (__typeof__(nvml.by_uuid))find_function(lib, "nvmlDeviceGetHandleByUUID");
+	nvml.memory_info =
+		(__typeof__(nvml.memory_info))find_function(lib, "nvmlDeviceGetMemoryInfo");
+	nvml.processes = (__typeof__(nvml.processes))find_function(
+		lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+	nvml.count = (__typeof__(nvml.count))find_function(lib, "nvmlDeviceGetCount_v2");
+	nvml.by_index =
+		(__typeof__(nvml.by_index))find_function(lib, "nvmlDeviceGetHandleByIndex_v2");
+	nvml.uuid = (__typeof__(nvml.uuid))find_function(lib, "nvmlDeviceGetUUID");
 	if (!nvml.init || !nvml.memory_info || !nvml.processes || nvml.init())
 		nvml.by_uuid = NULL;
 }

@@ -351,6 +351,15 @@ int find_real_nvml(char *path, size_t size)
 	return find_real(FIND_NVML, path, size);
 }
 
+void *find_function(void *library, const char *name)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	void *(*look_up)(void *, const char *) =
+		libc ? (__typeof__(look_up))dlvsym(libc, "dlsym", "GLIBC_2.34") : NULL;
+
+	return look_up ? look_up(library, name) : dlsym(library, name);
+}
+
 void *find_open_driver(const char *path)
 {
 	char name[sizeof(FIND_ITSELF) + PATH_MAX];

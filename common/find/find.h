@@ -69,6 +69,12 @@ int find_real_runtime(const char *soname, char *path, size_t size);
 void *find_open_driver(const char *path);
 
 /*
+ * The function of a real library. As dlsym(3) of the C library: a preloaded library that replaces dlsym() answers
+ * with hooks of its own, which call us.
+ */
+void *find_function(void *library, const char *name);
+
+/*
  * Call @visit for every candidate for @soname, in order, until it returns non-zero. Returns its
  * last result, or -ENOMEM.
  */

@@ -188,6 +188,22 @@ def another_preloaded_hook_sees_the_calls():
     equal(seen[1] + "8\n", seen[0])
 
 
+def a_preloaded_library_may_replace_dlsym():
+    """As HAMi-core does: for a name of the driver, whoever asks, it looks in all libraries. So it finds ours."""
+    source, library = f"{SCRATCH}/dlsym.c", f"{SCRATCH}/dlsym.so"
+    with open(source, "w", encoding="ascii") as file:
+        file.write("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n"
+                   "void *dlsym(void *library, const char *name)\n{\n"
+                   "    void *(*next)(void *, const char *) = dlvsym(RTLD_NEXT, \"dlsym\", \"GLIBC_2.34\");\n"
+                   "    return next(strncmp(name, \"cu\", 2) ? library : RTLD_DEFAULT, name);\n}\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    job = Job("counter", "--steps", 10**6, env={"LD_PRELOAD": library})
+    job.wait_steps(1)
+    job.pause()
+    job.resume()
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def a_program_that_is_its_own_auditor_stays_it():
     source, auditor = f"{SCRATCH}/auditor.c", f"{SCRATCH}/auditor.so"
     with open(source, "w", encoding="ascii") as file:
@@ -279,5 +295,6 @@ def commands_that_a_job_starts_see_the_driver():
 main(each_name_of_the_driver_leads_to_cudaw, each_way_to_the_driver_leads_to_cudaw,
      a_library_that_needs_a_path_of_the_driver_gets_cudaw, a_driver_loads_its_other_file, the_driver_of_the_path_is_used,
      a_namespace_has_no_core_of_its_own, a_second_face_has_no_core_of_its_own, no_other_dlopen_changes,
-     another_preloaded_hook_sees_the_calls, a_program_that_is_its_own_auditor_stays_it, a_driver_past_cudaw_is_named,
+     another_preloaded_hook_sees_the_calls, a_preloaded_library_may_replace_dlsym,
+     a_program_that_is_its_own_auditor_stays_it, a_driver_past_cudaw_is_named,
      a_forked_child_is_not_named, commands_that_a_job_starts_see_the_driver)

@@ -81,7 +81,7 @@ static bool load(struct driver_answer *answer)
 		return false;
 	}
 #define LOAD(name)                                                                             \
-	cu.name = (__typeof__(cu.name))dlsym(lib, #name);                                      \
+	cu.name = (__typeof__(cu.name))find_function(lib, #name);                              \
 	if (!cu.name) {                                                                        \
 		fail(answer, "the driver has no %s, which came with r570 (CUDA 12.8)", #name); \
 		return false;                                                                  \

@@ -46,7 +46,7 @@ static bool load(const char *path, struct functions *fn, struct probe *probe)
 		return false;
 	}
 #define LOAD(name)                                                                    \
-	fn->name = (__typeof__(name) *)dlsym(lib, #name);                             \
+	fn->name = (__typeof__(name) *)find_function(lib, #name);                     \
 	if (!fn->name) {                                                              \
 		snprintf(probe->failure, sizeof(probe->failure), "it has no " #name); \
 		return false;                                                         \
@@ -54,8 +54,8 @@ static bool load(const char *path, struct functions *fn, struct probe *probe)
 	FUNCTIONS(LOAD)
 #undef LOAD
 	fn->cuDeviceGetUuid_v2 =
-		(__typeof__(fn->cuDeviceGetUuid_v2))dlsym(lib, "cuDeviceGetUuid_v2");
-	probe->checkpoint = dlsym(lib, "cuCheckpointProcessCheckpoint") != NULL;
+		(__typeof__(fn->cuDeviceGetUuid_v2))find_function(lib, "cuDeviceGetUuid_v2");
+	probe->checkpoint = find_function(lib, "cuCheckpointProcessCheckpoint") != NULL;
 	return true;
 }
 

@@ -237,7 +237,7 @@ void libcuda_bind(void)
 	if (!first && lib && !cuda_driver_fill(&here.table, lib, &here.missing))
 		here.missing = NULL;
 	for (size_t i = 0; i < NEXPORTS; i++)
-		here.found[i] = lib ? dlsym(lib, names[i]) : NULL;
+		here.found[i] = lib ? find_function(lib, names[i]) : NULL;
 	binding_here = &here;
 	pthread_once(&once, bind_here);
 }

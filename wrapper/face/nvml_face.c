@@ -145,10 +145,10 @@ void libnvml_bind(void)
 {
 	void *lib = cudaw_real_nvml();
 
-	real.index = lib ? (__typeof__(real.index))dlsym(lib, "nvmlDeviceGetIndex") : NULL;
-	real.uuid = lib ? (__typeof__(real.uuid))dlsym(lib, "nvmlDeviceGetUUID") : NULL;
+	real.index = lib ? (__typeof__(real.index))find_function(lib, "nvmlDeviceGetIndex") : NULL;
+	real.uuid = lib ? (__typeof__(real.uuid))find_function(lib, "nvmlDeviceGetUUID") : NULL;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		void *found = lib ? dlsym(lib, names[i]) : NULL;
+		void *found = lib ? find_function(lib, names[i]) : NULL;
 
 		tramp_set(&libnvml_targets[i],
 			  found ? put_before(names[i], found) : stand_in(names[i], lib));

@@ -127,7 +127,7 @@ void libcudart_bind(void)
 	size_t missing = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		void *function = real ? dlsym(real, names[i]) : NULL;
+		void *function = real ? find_function(real, names[i]) : NULL;
 
 		if (!function) {
 			function = fallback(names[i], real);
