@@ -224,6 +224,14 @@ static double sooner(double a, double b)
 	return a < b ? a : b;
 }
 
+/* The calls that were let in since @then have launched more than a quarter of the host functions that ended. */
+static bool outruns(const struct host_counts *then)
+{
+	struct host_counts now = host_work_counts();
+
+	return now.launched - then->launched > 1 + (now.ended - then->ended) / 4;
+}
+
 /*
  * Close the gate by @wait, which waits for calls or for the GPU as well. These may wait for a thread of the
  * program that waits at the gate: let single calls in then.
@@ -232,18 +240,19 @@ static int close_alone(struct quiet *q, int (*wait)(struct quiet *, void (*)(voi
 {
 	void (*close)(void) = gate_close;
 	double gap_ms = GUESS_MS, guess_ms = clock_ms() + gap_ms, look_ms = ORDER_MS;
+	const struct host_counts begin = host_work_counts();
 	struct host_run run;
 	int ret;
 
 	while ((ret = wait(q, close, sooner(q->deadline_ms, clock_ms() + look_ms))) == -ETIME &&
 	       clock_ms() < q->deadline_ms) {
-		bool runs = host_work_runs(&run);
+		bool runs = host_work_runs(&run), surely = runs && !outruns(&begin);
 
-		look_ms = runs ? STUCK_MS : GLANCE_MS;
+		look_ms = surely ? STUCK_MS : GLANCE_MS;
 		if (captures_open(q->drv) ||
-		    !(runs || (host_work_may_wait() && clock_ms() > guess_ms)))
+		    !(surely || ((runs || host_work_may_wait()) && clock_ms() > guess_ms)))
 			continue;
-		if (!runs) {
+		if (!surely) {
 			gap_ms *= 2;
 			guess_ms = clock_ms() + gap_ms;
 		}

@@ -8,7 +8,8 @@
 #include <utlist.h>
 
 FORKS_LOCK(lock);
-static struct host_run *runs; /* under lock: in the order of their beginnings */
+static struct host_run *runs;     /* under lock: in the order of their beginnings */
+static struct host_counts counts; /* under lock */
 static bool made;
 
 void host_work_begins(struct host_run *run)
@@ -22,7 +23,25 @@ void host_work_ends(struct host_run *run)
 {
 	pthread_mutex_lock(&lock);
 	DL_DELETE(runs, run);
+	counts.ended++;
 	pthread_mutex_unlock(&lock);
+}
+
+void host_work_launched(void)
+{
+	pthread_mutex_lock(&lock);
+	counts.launched++;
+	pthread_mutex_unlock(&lock);
+}
+
+struct host_counts host_work_counts(void)
+{
+	struct host_counts now;
+
+	pthread_mutex_lock(&lock);
+	now = counts;
+	pthread_mutex_unlock(&lock);
+	return now;
 }
 
 bool host_work_runs(struct host_run *found)

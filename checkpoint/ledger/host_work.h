@@ -24,6 +24,14 @@ struct host_run {
 void host_work_begins(struct host_run *run);
 void host_work_ends(struct host_run *run);
 
+/* How many host functions were launched, and how many have ended, of those that begin and end here. */
+struct host_counts {
+	unsigned long launched, ended;
+};
+
+void host_work_launched(void);
+struct host_counts host_work_counts(void);
+
 /* True if one runs: @found is a copy of the one that runs for the longest time. */
 bool host_work_runs(struct host_run *found);
 

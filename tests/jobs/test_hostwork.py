@@ -7,7 +7,7 @@ import simlib    # noqa: F401  pylint: disable=unused-import
 from snapshotjobs import connected, end_of
 from gpulib import Job, check, cudaw, equal, main, until
 
-FUNCTION, CALLBACK, GRAPH, VALUE = range(4)
+FUNCTION, CALLBACK, GRAPH, VALUE, QUEUE = range(5)
 KNOWN_CALLS = 20    # they are let in at once where it is known that a host function runs
 
 
@@ -64,6 +64,15 @@ def a_value_in_memory():
     goes_through(VALUE, 1)
 
 
+def host_functions_that_only_take_a_while():
+    """If calls were let in for each, there would always be another one."""
+    job = waiting(QUEUE, 1)
+    job.pause()
+    job.resume()
+    job.tell()
+    ends_well(job)
+
+
 def what_did_not_end_is_named():
     for kind, what in ((FUNCTION, r"the host function 0x[0-9a-f]+ in stream 0x[0-9a-f]+"),
                        (VALUE, "kernels, host functions or waits for a value")):
@@ -76,4 +85,5 @@ def what_did_not_end_is_named():
 
 
 main(a_lock_for_a_host_function, a_lock_for_a_callback, a_lock_for_a_host_function_in_a_graph,
-     a_call_that_waits_for_the_gpu, a_trim_beside_such_a_call, a_value_in_memory, what_did_not_end_is_named)
+     a_call_that_waits_for_the_gpu, a_trim_beside_such_a_call, a_value_in_memory, host_functions_that_only_take_a_while,
+     what_did_not_end_is_named)

@@ -7,22 +7,28 @@
  *	--kind 1	a callback needs it
  *	--kind 2	a host function in a graph needs it
  *	--kind 3	a stream waits for a value in memory
+ *	--kind 4	nothing waits: some host functions that take a while are always queued, until the byte comes
  *	--calls N	that it makes first
  *	--frees 1	and a thread is in cuMemFree(), which waits for the GPU: natively that never ends [H200]
  */
 #include "tests/programs/kernels.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define BYTES (1UL << 20)
 
-enum { FUNCTION, CALLBACK, GRAPH, VALUE };
+#define QUEUED 8
+
+enum { FUNCTION, CALLBACK, GRAPH, VALUE, QUEUE };
 
 static unsigned long kind, calls = 1, frees;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUstream stream;
 static CUcontext ctx;
 static CUdeviceptr freed;
+static unsigned long ended;
 
 static void CUDA_CB needs_lock(void *arg)
 {
@@ -58,6 +64,27 @@ static void *free_it(void *arg)
 	return arg;
 }
 
+static void CUDA_CB takes_a_while(void *arg)
+{
+	(void)arg;
+	usleep(20000);
+	__atomic_fetch_add(&ended, 1, __ATOMIC_SEQ_CST);
+}
+
+static void keep_queued(void)
+{
+	struct pollfd told = {.fd = STDIN_FILENO, .events = POLLIN};
+	unsigned long launched = 0;
+
+	while (!poll(&told, 1, 0))
+		if (launched - __atomic_load_n(&ended, __ATOMIC_SEQ_CST) < QUEUED) {
+			CALL(cuLaunchHostFunc(stream, takes_a_while, NULL));
+			launched++;
+		} else {
+			usleep(500);
+		}
+}
+
 int main(int argc, char **argv)
 {
 	const struct step_option options[] = {
@@ -85,12 +112,14 @@ int main(int argc, char **argv)
 		CALL(cuStreamAddCallback(stream, needs_lock_too, NULL, 0));
 	else if (kind == GRAPH)
 		launch_graph();
-	else
+	else if (kind == VALUE)
 		CALL(cuStreamWaitValue32_v2(stream, value, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	if (frees)
 		pthread_create(&thread, NULL, free_it, NULL);
 	printf("waits\n");
 	fflush(stdout);
+	if (kind == QUEUE)
+		keep_queued();
 	step_wait_byte();
 	for (unsigned long i = 0; i < calls; i++) {
 		CALL(cuMemsetD8Async(data, 1, BYTES, other));

@@ -61,6 +61,8 @@ static CUresult noted(CUresult result, struct call *c)
 {
 	if (result)
 		free(c);
+	else
+		host_work_launched();
 	return result;
 }
 
