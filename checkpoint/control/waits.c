@@ -56,7 +56,7 @@ static enum kind look(size_t *bytes)
 
 	*bytes = engine_saved_bytes();
 	if (job_state() == STATE_WAITING && job_now()->lease != LEASE_OURS)
-		return TURN;
+		return turn_is_asked_for() ? TURN : NOTHING; /* it may be idle */
 	if (job_state() == STATE_WAITING)
 		return engine_held_in() ? NOTHING : MEMORY; /* not of the GPU */
 	if (job_state() != STATE_RUNNING || !growth_waiting(&growth))

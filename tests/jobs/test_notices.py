@@ -98,6 +98,20 @@ def a_turn():
     check("every word right" in first.finish(), "the job did not verify its memory")
 
 
+def an_idle_job_that_is_out_waits_for_nothing():
+    start_daemon("--quantum", "30")
+    idle = started("idle", "orders", **TOLD)
+    idle.wait_line("orders: ready")
+    idle.process.stdin.write(f"alloc {SIZE_MIB}\n")
+    idle.wait_line("alloc: ok")
+    other = counting("other", SIZE_MIB, FOREVER)
+    other.wait_steps(3)
+    equal((members()[idle.pid]["state"], idle.status()["state"]), ("out", "waiting"), "its states")
+    equal((idle.status()["waits"], idle.status()["reason"]), (None, None), "what it waits for, and why")
+    check("every word right" in other.finish(), "the other job did not verify its memory")
+    idle.result()
+
+
 def an_allocation():
     """Its job has its lease, and runs."""
     start_daemon("--quantum", "30")
@@ -159,5 +173,6 @@ def nobody_reads_what_it_says():
     job.result()
 
 
-main(a_pause, a_snapshot_is_no_pause, none_are_asked_for, a_turn, an_allocation, the_memory_of_a_resume,
+main(a_pause, a_snapshot_is_no_pause, none_are_asked_for, a_turn,
+     an_idle_job_that_is_out_waits_for_nothing, an_allocation, the_memory_of_a_resume,
      nobody_reads_what_it_says)

@@ -97,6 +97,11 @@ const char *turn_why_not(void)
 	return turn.why;
 }
 
+bool turn_is_asked_for(void)
+{
+	return turn.asks != ASKS_NONE;
+}
+
 const char *turn_behind(void)
 {
 	return turn.c ? turn.behind : "";

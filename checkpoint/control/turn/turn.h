@@ -33,6 +33,9 @@ bool turn_is_daemon(const struct client *c);
 /* Why the job takes no turns though it is to; empty: it does, or has not tried yet. */
 const char *turn_why_not(void);
 
+/* True if a job that is out has something to do, and the daemon knows it. */
+bool turn_is_asked_for(void);
+
 /* Who has the memory that the job waits for, as the daemon says: "8234 (second)"; empty: not known. */
 const char *turn_behind(void);
 
