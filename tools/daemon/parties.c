@@ -174,7 +174,7 @@ static void forget_growth(struct parties *p, const struct process *m, double now
 static void tell_need(struct parties *p, const struct party *party, int gpu, double now)
 {
 	/* What is out may have to come back, until the order is done. */
-	bool comes_back = party->owed && party->together && !party->was;
+	bool comes_back = party->owed && party->together && !party->was && !party->frees;
 	uint64_t mapped = 0, total = 0;
 
 	FOR_EACH_OF(p, party, m) {
@@ -428,8 +428,10 @@ void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 		turns_rests(p->turns, m->party->member, now);
 	if (m->asked && m->party->together && more)
 		turns_progress(p->turns, m->party->member, now);
-	else if (m->asked && !m->party->together)
-		turns_freed(p->turns, m->party->member, bytes, now);
+	if (!m->asked || m->party->together)
+		return;
+	m->party->frees |= bytes > 0;
+	turns_freed(p->turns, m->party->member, bytes, now);
 }
 
 /* All that the process has: of which GPU is known if it has one, or nothing. */

@@ -46,6 +46,7 @@ struct party {
 	bool was;          /* they were before the books' order */
 	bool waited_alone; /* one did then: that cannot be undone */
 
+	bool frees; /* of an order to give memory: others may have some of it, so there is no way back */
 	bool owed;  /* the books wait for the end of its order */
 	bool fresh; /* no round was begun for it */
 	enum attempt attempt;

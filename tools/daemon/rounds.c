@@ -207,7 +207,7 @@ static void take_failure(struct parties *p, struct party *party)
 {
 	bool first = party->owed && party->attempt == ATTEMPT_FIRST && party->was != party->out;
 
-	if (first && !party->waited_alone) {
+	if (first && !party->waited_alone && !party->frees) {
 		party->attempt = ATTEMPT_UNDONE;
 		party->out = party->was;
 	} else if (first || (party->owed && party->attempt == ATTEMPT_UNDONE && !party->out)) {
@@ -232,7 +232,7 @@ static void answer_books(struct parties *p, struct party *party, double now)
 	}
 	if (party->together && party->out)
 		turns_freed(p->turns, party->member, freed, now);
-	party->owed = false;
+	party->owed = party->frees = false;
 	party_tell_needs(p, party, now);
 	turns_ended(p->turns, party->member, party->end, now);
 	party_tell_idle(p, party, now);
@@ -265,6 +265,7 @@ static void take_order(struct parties *p, struct party *party, bool out, uint64_
 			party->waited_alone |= m->waits_alone;
 	}
 	party->out = out;
+	party->frees = false;
 	party->owed = party->fresh = true;
 	party->attempt = ATTEMPT_FIRST;
 	party->end = TURNS_OK;

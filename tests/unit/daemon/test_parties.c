@@ -642,6 +642,33 @@ START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
 }
 END_TEST
 
+/* Another one joined meanwhile, and cannot follow. What the first one has given is not its own any more. */
+START_TEST(one_that_has_given_memory_does_not_come_back)
+{
+	uint32_t first, second, other;
+
+	begin(9, 0);
+	first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, first, 0, 60 * MIB, 60 * MIB, w.now);
+	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, other, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, first);
+	parties_freed(w.parties, first, 30 * MIB, w.now);
+	wait_for_order(PARTY_TRY, other);
+	second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	end_move(first, 30 * MIB);
+	fail_move(second);
+	/* Once more, and nobody else is asked for anything. */
+	ck_assert(is_ordered(PARTY_YIELD, second));
+	ck_assert_uint_eq(w.n, 1);
+	parties_ended(w.parties, second, TURNS_TIMEOUT, w.now);
+	ck_assert(is_ordered(PARTY_LET_GO, second));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
 /*
  * One is out when it joins, as an earlier daemon has left it, and the other one runs, and cannot rest
  * without it. The first one gives nothing, and gets its turn all the same.
@@ -989,6 +1016,7 @@ int main(void)
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
+	tcase_add_test(cases, one_that_has_given_memory_does_not_come_back);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
 	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
 	tcase_add_test(cases, the_context_of_one_process_may_go);
