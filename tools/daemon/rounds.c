@@ -210,6 +210,9 @@ static void take_failure(struct parties *p, struct party *party)
 	if (first && !party->waited_alone && !party->frees) {
 		party->attempt = ATTEMPT_UNDONE;
 		party->out = party->was;
+		/* Those that have failed come back, too, if they are out with a part. */
+		FOR_EACH_OF(p, party, m)
+			m->failed &= m->out == party->out;
 	} else if (first || (party->owed && party->attempt == ATTEMPT_UNDONE && !party->out)) {
 		party->attempt = ATTEMPT_FORCED;
 		party->out = true;

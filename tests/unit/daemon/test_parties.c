@@ -584,8 +584,8 @@ static void fail_move(uint32_t id)
 	parties_ended(w.parties, id, TURNS_TIMEOUT, w.now);
 }
 
-/* Two processes of a job are to go out for an allocation of another job, and the first one is out. */
-static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other)
+/* Two processes of a job are to go out for an allocation of another job, and the first one has done so, or failed. */
+static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other, enum turns_end end)
 {
 	*first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
 	parties_need(w.parties, *first, 0, 30 * MIB, 30 * MIB, w.now);
@@ -595,7 +595,10 @@ static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other)
 	parties_need(w.parties, *other, 0, 40 * MIB, 40 * MIB, w.now);
 	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, *first);
-	end_move(*first, 0);
+	if (end == TURNS_OK)
+		end_move(*first, 0);
+	else
+		parties_ended(w.parties, *first, end, w.now);
 }
 
 /* It has less room than it needs, and a process that joins is to go out as well: that gives it no more room. */
@@ -604,7 +607,7 @@ START_TEST(one_joins_while_the_job_has_too_little_room)
 	uint32_t first, second, other, third;
 
 	begin(6, 0);
-	begin_two(&first, &second, &other);
+	begin_two(&first, &second, &other, TURNS_OK);
 	end_move(second, 0);
 	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
 	parties_need(w.parties, second, 0, 0, 30 * MIB, w.now);
@@ -629,7 +632,7 @@ START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
 	uint32_t first, second, other;
 
 	begin(9, 0);
-	begin_two(&first, &second, &other);
+	begin_two(&first, &second, &other, TURNS_OK);
 	parties_ended(w.parties, second, TURNS_NOMEM, w.now);
 	ck_assert(is_ordered(PARTY_ROOM, first));
 	for (size_t i = 0; i < w.n; i++)
@@ -637,6 +640,24 @@ START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
 	end_move(first, 30 * MIB);
 	ck_assert(!is_ordered(PARTY_LET_GO, second));
 	ck_assert(!is_ordered(PARTY_YIELD, first));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+/* Also if nobody else is out. */
+START_TEST(one_that_fails_half_way_comes_back)
+{
+	uint32_t first, second, other;
+
+	begin(9, 0);
+	begin_two(&first, &second, &other, TURNS_NOMEM);
+	parties_freed(w.parties, second, 10 * MIB, w.now);
+	parties_mapped(w.parties, second, 20 * MIB, w.now);
+	parties_ended(w.parties, second, TURNS_FAILED, w.now);
+	ck_assert(is_ordered(PARTY_ROOM, second));
+	end_move(second, 30 * MIB);
+	ck_assert(!is_ordered(PARTY_LET_GO, first));
 	parties_check(w.parties);
 	end();
 }
@@ -805,7 +826,7 @@ static void have_room(uint32_t *first, uint32_t *second)
 {
 	uint32_t other;
 
-	begin_two(first, second, &other);
+	begin_two(first, second, &other, TURNS_OK);
 	end_move(*second, 0);
 	parties_want(w.parties, *first, w.now);
 	parties_leave(w.parties, other, w.now);
@@ -867,7 +888,7 @@ START_TEST(one_that_is_paused_while_its_job_gets_room)
 	uint32_t first, second, other;
 
 	begin(11, 0);
-	begin_two(&first, &second, &other);
+	begin_two(&first, &second, &other, TURNS_OK);
 	end_move(second, 0);
 	parties_want(w.parties, first, w.now);
 	parties_need(w.parties, other, 0, 70 * MIB, 70 * MIB, w.now);
@@ -1016,6 +1037,7 @@ int main(void)
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
+	tcase_add_test(cases, one_that_fails_half_way_comes_back);
 	tcase_add_test(cases, one_that_has_given_memory_does_not_come_back);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
 	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
