@@ -266,9 +266,7 @@ void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint
 		return;
 	m->mapped[gpu] = mapped;
 	m->total[gpu] = total;
-	/* What is out may have to come back, until the order is done. */
-	if (!m->party->owed || !m->party->together)
-		tell_need(p, m->party, gpu, now);
+	tell_need(p, m->party, gpu, now);
 }
 
 void parties_shown(struct parties *p, uint32_t id, int gpu, uint64_t bytes, double asked,

@@ -663,6 +663,22 @@ START_TEST(one_that_fails_half_way_comes_back)
 }
 END_TEST
 
+START_TEST(the_memory_of_one_that_joins_in_a_hand_over_counts)
+{
+	uint32_t first, second, other, third;
+
+	begin(9, 0);
+	begin_two(&first, &second, &other, TURNS_OK);
+	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, third, 1, 60 * MIB, 60 * MIB, w.now);
+	ck_assert_int_eq(books_free(parties_turns(w.parties), 1), 40 * MIB);
+	/* What is out may have to come back. */
+	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
+	ck_assert_int_eq(books_free(parties_turns(w.parties), 0), 0);
+	end();
+}
+END_TEST
+
 /* Another one joined meanwhile, and cannot follow. What the first one has given is not its own any more. */
 START_TEST(one_that_has_given_memory_does_not_come_back)
 {
@@ -1038,6 +1054,7 @@ int main(void)
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
 	tcase_add_test(cases, one_that_fails_half_way_comes_back);
+	tcase_add_test(cases, the_memory_of_one_that_joins_in_a_hand_over_counts);
 	tcase_add_test(cases, one_that_has_given_memory_does_not_come_back);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
 	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
