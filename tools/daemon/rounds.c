@@ -334,6 +334,8 @@ static void take_yield(struct parties *p, struct party *party, const struct turn
 
 static void take_room(struct parties *p, struct party *party, const struct turns_order *order)
 {
+	if (party->owed && party->attempt != ATTEMPT_FIRST)
+		return;
 	if (party->round == ROUND_IN && !party->together) {
 		party->bytes = order->bytes;
 		FOR_EACH_OF(p, party, m)

@@ -871,6 +871,27 @@ START_TEST(one_that_is_held_again_runs_with_its_job)
 }
 END_TEST
 
+/* The first one has its memory, and gives it again. Meanwhile a third one joins, and there is room for it, too. */
+START_TEST(room_does_not_stop_the_undoing_of_a_fill)
+{
+	uint32_t first, second, third;
+
+	begin(12, 0);
+	have_room(&first, &second);
+	is_drained(first);
+	parties_ended(w.parties, second, TURNS_FAILED, w.now);
+	wait_for_order(PARTY_YIELD, first);
+	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, third, 0, 10 * MIB, 10 * MIB, w.now);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	end_move(first, 0);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
 /* Its user pauses it while it has room. It is out as before, and gets room again. */
 START_TEST(one_that_gives_nothing_while_it_has_room_gets_it_again)
 {
@@ -1063,6 +1084,7 @@ int main(void)
 	tcase_add_test(cases, one_that_cannot_give_is_not_idle);
 	tcase_add_test(cases, one_that_is_paused_while_its_job_gets_room);
 	tcase_add_test(cases, one_that_is_held_again_runs_with_its_job);
+	tcase_add_test(cases, room_does_not_stop_the_undoing_of_a_fill);
 	tcase_add_test(cases, one_that_gives_nothing_while_it_has_room_gets_it_again);
 	tcase_add_test(cases, what_is_shown_of_its_processes_counts_together);
 	tcase_add_loop_test(lives, any_lives, 0, 300);
