@@ -274,14 +274,6 @@ void books_give_room(struct account *m, uint64_t bytes, double now)
 		m->need[g].room = books_has_one_gpu(m) ? bytes : m->need[g].total;
 }
 
-/* It has what it has, and no room for more. */
-static void end_room(struct account *m)
-{
-	m->room = books_mapped(m);
-	for (int g = 0; g < TURNS_GPUS; g++)
-		m->need[g].room = books_has(m, g);
-}
-
 bool books_order(struct turns *t, const struct turns_order *order)
 {
 	if (t->norders == sizeof(t->orders) / sizeof(t->orders[0]))
@@ -752,7 +744,7 @@ static void back_off(const struct turns *t, struct account *m, double first_ms, 
 
 void books_take_room_back(struct turns *t, struct account *m, double now)
 {
-	end_room(m);
+	m->room = 0; /* it has what it has */
 	if (m->phase != PHASE_ENTERS)
 		return;
 	/* It could have run. */
@@ -801,7 +793,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	if (end != TURNS_OK) {
 		books_end_handover(t, m);
 		books_set_phase(m, PHASE_OUT, now);
-		end_room(m);
+		m->room = 0; /* it has what it has */
 		back_off(t, m, RETRY_MS, now);
 		return;
 	}

@@ -63,6 +63,22 @@ size_t party_count(struct parties *p, const struct party *party)
 	return n;
 }
 
+int party_only_gpu(struct parties *p, const struct process *m)
+{
+	int found = -1;
+
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		bool tries = m->tried & 1U << g && turns_promised(p->turns, m->party->member, g);
+
+		if (!m->total[g] && !tries)
+			continue;
+		if (found >= 0)
+			return -1;
+		found = g;
+	}
+	return found;
+}
+
 struct turns *parties_turns(struct parties *p)
 {
 	return p->turns;
@@ -444,7 +460,7 @@ static void set_mapped(struct process *m, uint64_t bytes)
 			m->mapped[g] = bytes;
 }
 
-/* It runs, so it has all that it needs. */
+/* It has all that it needs. */
 static void take_all(struct process *m)
 {
 	memcpy(m->mapped, m->total, sizeof(m->mapped));
@@ -506,8 +522,8 @@ void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double no
 		m->out = party->round == ROUND_OUT;
 	else if (party->round == ROUND_OUT)
 		m->out |= m->freed > 0;
-	/* Its needs, which tell of each of its GPUs, come a moment later. */
-	if (!m->failed && !m->out)
+	/* Its needs, which tell of each of its GPUs, come a moment later. One with several may have taken all till then. */
+	if (party->round == ROUND_IN && (!m->failed || party_only_gpu(p, m) < 0))
 		take_all(m);
 	m->wants &= m->out;
 	party->fails |= m->failed;

@@ -86,6 +86,11 @@ struct process *parties_find(struct parties *p, uint32_t id);
 struct party *parties_find_member(struct parties *p, uint32_t member);
 /* How many processes the job has. */
 size_t party_count(struct parties *p, const struct party *party);
+/*
+ * The GPU on which alone @m has memory, or may have taken it without having said so yet; -1: there is none. All that
+ * is said of its bytes is of that GPU.
+ */
+int party_only_gpu(struct parties *p, const struct process *m);
 /* The bytes of all GPUs. */
 uint64_t party_sum(const uint64_t *bytes);
 /* Tell the books. */

@@ -107,23 +107,6 @@ static bool any_asked(struct parties *p, const struct party *party)
 	return false;
 }
 
-/* The GPU on which alone @m has memory, or may have taken it without having said so yet; -1: there is none. */
-static int only_gpu(struct parties *p, const struct process *m)
-{
-	int found = -1;
-
-	for (int g = 0; g < TURNS_GPUS; g++) {
-		bool tries = m->tried & 1U << g && turns_promised(p->turns, m->party->member, g);
-
-		if (!m->total[g] && !tries)
-			continue;
-		if (found >= 0)
-			return -1;
-		found = g;
-	}
-	return found;
-}
-
 /*
  * What @m gives of what its job is to give: its part of that on its GPU, nothing where the GPU lacks nothing. One with
  * several GPUs, or of which nothing is known, gives everything.
@@ -131,7 +114,7 @@ static int only_gpu(struct parties *p, const struct process *m)
 static uint64_t part_of(struct parties *p, const struct party *party, const struct process *m)
 {
 	unsigned __int128 all = 0;
-	int gpu = only_gpu(p, m);
+	int gpu = party_only_gpu(p, m);
 
 	if (party->follows || party->bytes == TURNS_ALL || gpu < 0 ||
 	    party->gives[gpu] == TURNS_ALL)

@@ -493,6 +493,33 @@ START_TEST(one_on_two_gpus_takes_turns)
 }
 END_TEST
 
+/* On which of them it has what it took before it failed it says a moment later. */
+START_TEST(one_on_two_gpus_keeps_what_a_failed_fill_took)
+{
+	struct turns *t;
+	uint32_t two;
+
+	begin(6, 0);
+	t = parties_turns(w.parties);
+	two = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	need_two(two, 0, 60 * MIB);
+	parties_paused(w.parties, two, false, true, w.now);
+	wait_for_order(PARTY_YIELD, two);
+	end_move(two, 0);
+	parties_paused(w.parties, two, false, false, w.now);
+	parties_want(w.parties, two, w.now);
+	wait_for_order(PARTY_ROOM, two);
+	parties_mapped(w.parties, two, 60 * MIB, w.now);
+	parties_ended(w.parties, two, TURNS_FAILED, w.now);
+	ck_assert(!is_ordered(PARTY_ROOM, two));
+	for (int g = 0; g < 2; g++)
+		ck_assert_int_eq(books_free(t, g), 40 * MIB);
+	parties_need(w.parties, two, 0, 0, 60 * MIB, w.now);
+	ck_assert_int_eq(books_free(t, 0), 100 * MIB);
+	end();
+}
+END_TEST
+
 /* The bytes of the order that it has. */
 static uint64_t ordered_bytes(enum party_order_kind kind, uint32_t id)
 {
@@ -1069,6 +1096,7 @@ int main(void)
 	tcase_add_test(cases, a_signal_to_one_leaves_the_growth_of_others);
 	tcase_add_test(cases, what_others_want_outlives_one_that_is_paused);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
+	tcase_add_test(cases, one_on_two_gpus_keeps_what_a_failed_fill_took);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
 	tcase_add_test(cases, one_whose_growth_failed_gives_its_part);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
