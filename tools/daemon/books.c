@@ -367,7 +367,7 @@ void turns_leave(struct turns *t, uint32_t id, double now)
 	/* There may be room now for one that could not give, or take back, what it has. */
 	FOR_EACH_MEMBER(t, other)
 		if (other->phase == PHASE_OUT)
-			other->asked_until = 0;
+			other->giving.until = other->taking.until = 0;
 }
 
 static void progress(struct turns *t, struct account *m, double now)
@@ -660,7 +660,7 @@ void turns_aside(struct turns *t, uint32_t id, double now)
 		return;
 	turns_paused(t, id, true, now);
 	m->takes_all = false;
-	m->asked_until = INFINITY;
+	m->giving.until = INFINITY;
 }
 
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
@@ -726,20 +726,19 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 	turns_want(t, id, now);
 	if (!m || m->phase == PHASE_RUNS)
 		return;
-	m->asked_until = 0;
+	m->taking.until = 0;
 	m->ending = true;
 	m->ending_since = now;
 }
 
-/* It does not get, or give, memory for a while: each time twice as long. */
-static void back_off(const struct turns *t, struct account *m, double first_ms, double now)
+static void back_off(struct turns *t, struct account *m, struct back_off *b, double first_ms)
 {
 	double most = BACK_OFF_RESTS * books_rest_ms(t, m);
 
-	m->back_off = m->back_off < first_ms ? first_ms : m->back_off * 2;
-	if (m->back_off > most && m->back_off > first_ms)
-		m->back_off = most > first_ms ? most : first_ms;
-	m->asked_until = now + m->back_off;
+	b->ms = b->ms < first_ms ? first_ms : b->ms * 2;
+	if (b->ms > most && b->ms > first_ms)
+		b->ms = most > first_ms ? most : first_ms;
+	b->until = t->now + b->ms;
 }
 
 void books_take_room_back(struct turns *t, struct account *m, double now)
@@ -751,7 +750,7 @@ void books_take_room_back(struct turns *t, struct account *m, double now)
 	m->vtime += (now - m->phase_since) / m->weight;
 	books_end_handover(t, m);
 	books_set_phase(m, PHASE_OUT, now);
-	back_off(t, m, RETRY_MS, now);
+	back_off(t, m, &m->taking, RETRY_MS);
 }
 
 /* It had to give its context, and kept it: not again soon, and whoever was to run without that cannot. */
@@ -765,6 +764,19 @@ static void keep_context(struct turns *t, struct account *m, enum turns_end end,
 		m->context_until = now + CONTEXT_RETRY_MS;
 }
 
+/*
+ * The one that gets the memory waits for the rest of it, and asks once more. If that was of no use before, @m is not
+ * kept from its turn: else none of them would ever run.
+ */
+static void fail_yield(struct turns *t, struct account *m)
+{
+	bool hopes = m->ran ? !m->giving.ms : m->freed;
+
+	back_off(t, m, &m->giving, BACK_OFF_MS);
+	if (hopes)
+		m->taking.until = m->giving.until;
+}
+
 static void end_yield(struct turns *t, struct account *m, enum turns_end end, double now)
 {
 	bool kept_all = end != TURNS_OK && end != TURNS_LEFT && !m->freed;
@@ -775,11 +787,11 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 	m->gives_context = false;
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
-		back_off(t, m, BACK_OFF_MS, now);
+		fail_yield(t, m);
 	if (end == TURNS_TIMEOUT && books_rest_ms(t, m) < rest_most(t))
 		m->rest_ms = 2 * books_rest_ms(t, m);
 	if (end == TURNS_OK)
-		m->back_off = 0;
+		m->giving.ms = 0;
 	m->room = 0;
 	/* Unless it was paused while it gave a part. */
 	if (end == TURNS_OK)
@@ -794,7 +806,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 		books_end_handover(t, m);
 		books_set_phase(m, PHASE_OUT, now);
 		m->room = 0; /* it has what it has */
-		back_off(t, m, RETRY_MS, now);
+		back_off(t, m, &m->taking, RETRY_MS);
 		return;
 	}
 	if (m->phase == PHASE_ENTERS && m->turn_at > 0) {
@@ -806,7 +818,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 			m->entered++ < 2 ? took : m->entered_ms + (took - m->entered_ms) / 4;
 	}
 	books_end_handover(t, m);
-	m->back_off = 0;
+	m->taking.ms = 0;
 	m->handovers++;
 	m->came = m->phase != PHASE_ENTERS;
 	if (m->ending)
@@ -836,7 +848,7 @@ void turns_give(struct turns *t, uint32_t id, double now)
 	struct account *m = books_find(t, id);
 
 	books_advance(t, now);
-	if (!m || m->phase != PHASE_RUNS || isinf(m->asked_until))
+	if (!m || m->phase != PHASE_RUNS || isinf(m->giving.until))
 		return;
 	m->given = true;
 	m->given_at = now;

@@ -30,6 +30,12 @@ struct grow {
 	double pinned_at; /* 0: it does not keep the member from giving memory */
 };
 
+/* Of what has failed: it is not tried again before @until. */
+struct back_off {
+	double until;
+	double ms; /* each time twice as long; 0: it has not failed */
+};
+
 struct account {
 	uint32_t id; /* 0: the place is free */
 	enum turns_class class;
@@ -70,12 +76,12 @@ struct account {
 	double turn_at;     /* its hand-over began; 0: one that was broken off */
 	unsigned entered;   /* turns that it had to wait for */
 	double entered_ms; /* how long they took to begin, averaged from the second on; 0: it had none */
-	double idle_limit;    /* milliseconds, as it was told; 0: not yet */
-	double rest_ms;       /* for its kernels, when it is to leave; 0: not yet told */
-	double context_after; /* milliseconds, as in turns_context_after() */
-	double context_until; /* it could not give its context, and is not asked for it before */
-	double asked_until;   /* it is not asked for memory, or given a turn, before */
-	double back_off;
+	double idle_limit;      /* milliseconds, as it was told; 0: not yet */
+	double rest_ms;         /* for its kernels, when it is to leave; 0: not yet told */
+	double context_after;   /* milliseconds, as in turns_context_after() */
+	double context_until;   /* it could not give its context, and is not asked for it before */
+	struct back_off giving; /* it is not asked for memory */
+	struct back_off taking; /* it gets no turn */
 	double ending_since;
 	double safe_until; /* it is not stopped before: it ends */
 	unsigned handovers;

@@ -78,7 +78,7 @@ static bool wants_turn(const struct turns *t, const struct account *m)
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (is_out(m) && m->wants && t->now >= m->asked_until && may_fit(t, m)) ||
+	return (is_out(m) && m->wants && t->now >= m->taking.until && may_fit(t, m)) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
@@ -170,7 +170,7 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 static int rank_victim(const struct turns *t, const struct account *e, const struct account *x,
 		       bool head)
 {
-	if (x == e || x->slot || t->now < x->asked_until || x->phase == PHASE_LEAVING ||
+	if (x == e || x->slot || t->now < x->giving.until || x->phase == PHASE_LEAVING ||
 	    t->now < x->safe_until)
 		return 0;
 	if (books_pinned_at(x) > 0)
@@ -349,7 +349,7 @@ static int rank_context(const struct turns *t, const struct account *e, const st
 	if (!slots_are_free(t, x))
 		return 0;
 	if (x->phase == PHASE_OUT)
-		return t->now < x->asked_until ? 0 : x->wants ? 3 : 4;
+		return t->now < x->giving.until ? 0 : x->wants ? 3 : 4;
 	return rank_victim(t, e, x, head);
 }
 
@@ -798,7 +798,7 @@ static void tidy(struct turns *t, struct account *m)
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
 	m->takes_all |= m->given && books_is_on_drained(t, m);
-	if (!is_to_leave(t, m) || t->now < m->asked_until)
+	if (!is_to_leave(t, m) || t->now < m->giving.until)
 		return;
 	give_everything(gives);
 	order_yield(t, m, gives, false, 0);

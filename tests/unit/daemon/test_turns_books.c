@@ -120,7 +120,7 @@ START_TEST(one_that_ends_is_served_first_for_a_while)
 		longer = waits(t, 90, 200, 0);
 		ends = waits(t, 90, 100, 20000);
 		turns_ends(t, ends->id, NOW);
-		first->asked_until = now;
+		first->giving.until = now;
 		decide(t, NOW + 20);
 		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
 		ck_assert_uint_eq(successor(t, first, now), late ? longer->id : ends->id);
@@ -367,7 +367,7 @@ START_TEST(one_that_did_not_rest_is_left_alone_for_a_while)
 
 		successor(t, first, now);
 		turns_ended(t, first->id, TURNS_TIMEOUT, now);
-		ck_assert_double_eq(first->asked_until, now + 10000);
+		ck_assert_double_eq(first->giving.until, now + 10000);
 	}
 	turns_free(t);
 }

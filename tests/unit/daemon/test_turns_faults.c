@@ -63,6 +63,23 @@ START_TEST(a_copy_that_fails_loses_no_turn_for_good)
 }
 END_TEST
 
+/* The other one cannot run, and does not keep it from running: it is asked again ever later. */
+START_TEST(one_whose_copies_always_fail_runs)
+{
+	struct world w;
+
+	world_begin(&w, QUANTUM);
+	for (int i = 0; i < 2; i++)
+		job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	w.jobs[0].keeps = 70 * GIB;
+	world_run(&w, 30 * QUANTUM);
+	ck_assert_double_ge(w.jobs[0].served_ms, 200000);
+	ck_assert_int_ge(w.jobs[0].stopped, 4);
+	ck_assert_int_le(w.jobs[0].stopped, 10);
+	world_end(&w);
+}
+END_TEST
+
 START_TEST(one_that_ends_in_a_hand_over_leaves_its_memory)
 {
 	for (int who = 0; who < 2; who++) {
@@ -448,6 +465,7 @@ int main(void)
 	tcase_add_test(cases, kernels_that_do_not_end_are_left_alone_for_a_while);
 	tcase_add_test(cases, long_kernels_are_waited_for);
 	tcase_add_test(cases, a_copy_that_fails_loses_no_turn_for_good);
+	tcase_add_test(cases, one_whose_copies_always_fail_runs);
 	tcase_add_test(cases, one_that_ends_in_a_hand_over_leaves_its_memory);
 	tcase_add_test(cases, one_that_is_stopped_delays_others_for_a_moment);
 	tcase_add_test(cases, its_user_pauses_it);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/daemon/turns_world.h"
+#include "common/size.h"
 #include "tests/check_suite.h"
 
 #include <stdlib.h>
@@ -172,12 +173,13 @@ static void give(struct world *w, struct job *j)
 	uint64_t part = j->gives - j->freed < TICK_SIZE ? j->gives - j->freed : TICK_SIZE;
 	enum turns_end end = TURNS_OK;
 
-	if (part > j->mapped)
-		part = j->mapped;
+	if (part > size_less(j->mapped, j->keeps))
+		part = size_less(j->mapped, j->keeps);
 	j->mapped -= part;
 	j->freed += part;
 	turns_freed(w->t, j->id, j->freed, w->now);
-	if (j->breaks && j->freed > j->gives / 2 && j->mapped)
+	if ((j->breaks && j->freed > j->gives / 2 && j->mapped) ||
+	    (j->keeps && j->mapped <= j->keeps && j->freed < j->gives))
 		end = TURNS_FAILED;
 	else if (j->mapped && j->freed < j->gives)
 		return;

@@ -39,6 +39,7 @@ struct job {
 	double patience_until; /* or the yield ends */
 	double lingers_ms;     /* they take so long; 0: a moment */
 	bool breaks;           /* its copy fails half way */
+	uint64_t keeps;        /* its copies fail when it has no more than that; 0: they do not */
 	int fills_failed;      /* of a job that cannot take its memory back; -1: it can */
 	bool silent;           /* it is stopped, and does nothing */
 	bool paused;
