@@ -16,6 +16,11 @@ static inline size_t size_min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+static inline size_t size_max(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 /* @a less @b, or nothing. */
 static inline size_t size_less(size_t a, size_t b)
 {

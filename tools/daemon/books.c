@@ -60,13 +60,18 @@ bool books_uses(const struct account *m, int gpu)
 	return false;
 }
 
-bool books_has_one_gpu(const struct account *m)
+static bool has_one_gpu(const struct account *m)
 {
 	int n = 0;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
 		n += books_uses(m, g);
 	return n <= 1;
+}
+
+bool books_takes_parts(const struct account *m)
+{
+	return !m->released && (m->parts || has_one_gpu(m));
 }
 
 double books_pinned_at(const struct account *m)
@@ -158,18 +163,17 @@ uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu)
 	return bytes;
 }
 
-/*
- * Room counts on all GPUs together: a member with several gets it for all at once, or none. It may
- * use its room until it has ended the yield that takes it.
- */
+/* It may use its room until it has ended the yield that takes it. */
+uint64_t books_may_have(const struct account *m, int gpu)
+{
+	uint64_t has = books_has(m, gpu), room = m->need[gpu].room;
+
+	return room > has ? room : has;
+}
+
 uint64_t books_held(const struct account *m, int gpu)
 {
-	const struct need *n = &m->need[gpu];
-	uint64_t has = books_has(m, gpu), room = 0;
-
-	if (m->phase != PHASE_RUNS)
-		room = books_has_one_gpu(m) ? (n->total ? m->room : 0) : m->room ? n->room : 0;
-	return (room > has ? room : has) + n->promised;
+	return books_may_have(m, gpu) + m->need[gpu].promised;
 }
 
 int64_t books_free(const struct turns *t, int gpu)
@@ -236,6 +240,21 @@ static double waits_since(const struct account *m)
 	return first;
 }
 
+uint64_t books_room(const struct account *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		sum += m->need[g].room;
+	return sum;
+}
+
+static void end_room(struct account *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		m->need[g].room = 0;
+}
+
 void books_set_phase(struct account *m, enum phase phase, double now)
 {
 	m->phase = phase;
@@ -247,7 +266,7 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
 		m->wants = m->given = m->woken = m->released = false;
-		m->room = 0;
+		end_room(m);
 		/* An allocation keeps its place among those who wait. */
 		m->wait_since = waits_since(m);
 	}
@@ -264,14 +283,13 @@ void books_end_handover(struct turns *t, struct account *m)
 			other->leaves_for = 0;
 }
 
-void books_give_room(struct account *m, uint64_t bytes, double now)
+void books_give_room(struct account *m, const uint64_t *room, double now)
 {
-	m->room = bytes;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		m->need[g].room = room[g];
 	m->told = true;
 	m->taken = books_shown(m);
 	m->taken_at = now;
-	for (int g = 0; g < TURNS_GPUS; g++)
-		m->need[g].room = books_has_one_gpu(m) ? bytes : m->need[g].total;
 }
 
 bool books_order(struct turns *t, const struct turns_order *order)
@@ -463,7 +481,7 @@ void turns_restored(struct turns *t, uint32_t id, bool out, double now)
 /* A member with one GPU says there what it has in all. */
 static void set_mapped(struct account *m, uint64_t bytes)
 {
-	if (!books_has_one_gpu(m))
+	if (!has_one_gpu(m))
 		return;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (books_uses(m, g))
@@ -609,6 +627,14 @@ void turns_busy(struct turns *t, uint32_t id, double now)
 	end_idleness(t, m);
 }
 
+void turns_takes_parts(struct turns *t, uint32_t id, bool takes)
+{
+	struct account *m = books_find(t, id);
+
+	if (m)
+		m->parts = takes;
+}
+
 double turns_idle_limit(struct turns *t, uint32_t id)
 {
 	struct account *m = books_find(t, id);
@@ -743,7 +769,7 @@ static void back_off(struct turns *t, struct account *m, struct back_off *b, dou
 
 void books_take_room_back(struct turns *t, struct account *m, double now)
 {
-	m->room = 0; /* it has what it has */
+	end_room(m);
 	if (m->phase != PHASE_ENTERS)
 		return;
 	/* It could have run. */
@@ -792,7 +818,7 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 		m->rest_ms = 2 * books_rest_ms(t, m);
 	if (end == TURNS_OK)
 		m->giving.ms = 0;
-	m->room = 0;
+	end_room(m);
 	/* Unless it was paused while it gave a part. */
 	if (end == TURNS_OK)
 		m->takes_all &= m->paused && !m->gives_all;
@@ -805,7 +831,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	if (end != TURNS_OK) {
 		books_end_handover(t, m);
 		books_set_phase(m, PHASE_OUT, now);
-		m->room = 0; /* it has what it has */
+		end_room(m);
 		back_off(t, m, &m->taking, RETRY_MS);
 		return;
 	}
@@ -914,8 +940,9 @@ bool turns_look(struct turns *t, uint32_t id, double now, struct turns_view *vie
 	left = m->phase_since + books_quantum(t) - now;
 	*view = (struct turns_view){
 		.state = state_of(m),
-		.granted = m->phase == PHASE_RUNS || m->room < books_mapped(m) ? books_mapped(m)
-									       : m->room,
+		.granted = m->phase == PHASE_RUNS || books_room(m) < books_mapped(m)
+				   ? books_mapped(m)
+				   : books_room(m),
 		.mapped = books_mapped(m),
 		.total = total_of(m),
 		.wait_ms = m->wait_since > 0 ? now - m->wait_since : 0,
@@ -959,7 +986,7 @@ void books_check(const struct turns *t)
 		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
 		assert(m->phase == PHASE_LEAVING || (!m->leaves_for && !m->gives_context));
 		assert(m->alone || !m->released);
-		assert(m->phase != PHASE_RUNS || !m->room);
+		assert(m->phase != PHASE_RUNS || !books_room(m));
 		assert(m->wants || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++) {
 			found |= t->slot[g] == m->id;

@@ -17,7 +17,7 @@ enum phase {
 struct need {
 	uint64_t mapped, total; /* as the member says */
 	uint64_t shown;         /* by NVML; TURNS_NO_LIMIT: not known */
-	uint64_t room;          /* that it was given there, of a member with several GPUs */
+	uint64_t room;          /* that it may have there while it does not run, as it was told */
 	uint64_t context;       /* of its context, as NVML shows; 0: none, or not known */
 	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
 	uint64_t got; /* may have come after NVML was asked for @shown, and counts like that */
@@ -53,13 +53,13 @@ struct account {
 	bool rests;     /* the same: its kernels have ended */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
-	bool told;      /* of @room, since it entered */
+	bool told;      /* of its room, since it entered */
 	bool alone;     /* its context was out once: it runs beside nobody */
 	bool came; /* it runs without a turn: it joined, or took its memory by itself; for turns_check() */
 	bool released;      /* its context is out */
 	bool gives_context; /* of PHASE_LEAVING: that is to go, too */
 	bool gets_contexts; /* of PHASE_ENTERS: those of others go for it */
-	uint64_t room;      /* bytes that it may have while it does not run */
+	bool parts;         /* turns_takes_parts() */
 	uint64_t
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from;            /* what it had when its yield began */
@@ -107,7 +107,8 @@ struct turns {
 
 struct account *books_find(struct turns *t, uint32_t id);
 bool books_uses(const struct account *m, int gpu);
-bool books_has_one_gpu(const struct account *m);
+/* It gets room as it comes, on each GPU; others get all at once. */
+bool books_takes_parts(const struct account *m);
 /* It gets @bytes on @gpu that NVML may not show yet. */
 void books_get(struct account *m, int gpu, uint64_t bytes, double now);
 /* When the first allocation began to wait that keeps @m from giving memory; 0: none does. */
@@ -126,7 +127,8 @@ uint64_t books_most(const struct turns *t, int gpu);
 uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu);
 /* A GPU on which @m has more when it runs than is there (turns_there()); -1: none. */
 int books_unfit_on(const struct turns *t, const struct account *m);
-/* Bytes on @gpu that nobody else may have. */
+/* What it has there, or has room for; and with that, all that nobody else may have. */
+uint64_t books_may_have(const struct account *m, int gpu);
 uint64_t books_held(const struct account *m, int gpu);
 /* May be negative: others have taken memory. */
 int64_t books_free(const struct turns *t, int gpu);
@@ -136,8 +138,10 @@ void books_advance(struct turns *t, double now);
 void books_set_phase(struct account *m, enum phase phase, double now);
 /* Number @i of @m's allocations does not wait any more. */
 void books_end_grow(struct account *m, int i);
-/* @m was given room for @bytes in all. */
-void books_give_room(struct account *m, uint64_t bytes, double now);
+/* On all GPUs. */
+uint64_t books_room(const struct account *m);
+/* @m was given so much room, in all, on each GPU. */
+void books_give_room(struct account *m, const uint64_t *room, double now);
 /* Others may have the room that @m does not take. */
 void books_take_room_back(struct turns *t, struct account *m, double now);
 /* Give the GPUs of @m's hand-over to others. */

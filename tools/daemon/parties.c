@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/party.h"
 #include "common/protocol/lines.h"
+#include "common/size.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -77,6 +78,14 @@ int party_only_gpu(struct parties *p, const struct process *m)
 		found = g;
 	}
 	return found;
+}
+
+bool party_takes_parts(struct parties *p, const struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+		if (party_sum(m->total) && party_only_gpu(p, m) < 0)
+			return false;
+	return true;
 }
 
 struct turns *parties_turns(struct parties *p)
@@ -186,19 +195,31 @@ static void forget_growth(struct parties *p, const struct process *m, double now
 		     now);
 }
 
+/* What @m has on @gpu, or may come to have there before it says so. */
+static uint64_t may_have(struct parties *p, const struct process *m, int gpu)
+{
+	const struct party *party = m->party;
+	uint64_t has = m->mapped[gpu], total = m->total[gpu];
+	bool only = party_only_gpu(p, m) == gpu;
+
+	/* What is out may have to come back, until all give, or the order is done. */
+	if (party->together && party->owed && !party->was && !party->frees)
+		return size_max(has, total);
+	if (party->together && m->room)
+		has = size_max(has, only ? size_min(m->room, total) : total);
+	return party->frees && only ? size_less(has, m->freeing) : has;
+}
+
 /* Tell the books what the job has on @gpu. */
 static void tell_need(struct parties *p, const struct party *party, int gpu, double now)
 {
-	/* What is out may have to come back, until the order is done. */
-	bool comes_back = party->owed && party->together && !party->was && !party->frees;
 	uint64_t mapped = 0, total = 0;
 
 	FOR_EACH_OF(p, party, m) {
-		bool all = comes_back && m->total[gpu] > m->mapped[gpu];
-
-		mapped += all ? m->total[gpu] : m->mapped[gpu];
+		mapped += may_have(p, m, gpu);
 		total += m->total[gpu];
 	}
+	turns_takes_parts(p->turns, party->member, party_takes_parts(p, party));
 	turns_need(p->turns, party->member, gpu, mapped, total, now);
 }
 
@@ -282,6 +303,7 @@ void parties_need(struct parties *p, uint32_t id, int gpu, uint64_t mapped, uint
 		return;
 	m->mapped[gpu] = mapped;
 	m->total[gpu] = total;
+	m->freeing = 0;
 	tell_need(p, m->party, gpu, now);
 }
 
@@ -437,13 +459,16 @@ void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 
 	if (!m)
 		return;
-	m->freed = bytes;
+	m->freed = m->freeing = bytes;
 	if (bytes)
 		turns_rests(p->turns, m->party->member, now);
-	if (m->asked && m->party->together && more)
+	if (m->asked && m->party->together && more) {
+		party_tell_needs(p, m->party, now);
 		turns_progress(p->turns, m->party->member, now);
+	}
 	if (!m->asked || m->party->together)
 		return;
+	/* Also if others join, and have to follow. */
 	m->party->frees |= bytes > 0;
 	turns_freed(p->turns, m->party->member, bytes, now);
 }
@@ -473,6 +498,10 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 	if (!m)
 		return;
 	set_mapped(m, bytes);
+	m->freeing = 0;
+	/* It is at rest, whatever fails. */
+	if (m->asked && m->party->round == ROUND_OUT)
+		m->out = true;
 	if (m->party->together) {
 		if (m->party->round != ROUND_OUT)
 			turns_progress(p->turns, m->party->member, now);
@@ -517,6 +546,7 @@ void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double no
 	if (!m || !m->asked)
 		return;
 	m->asked = m->held = false;
+	m->room = 0;
 	m->failed = end != TURNS_OK;
 	if (!m->failed)
 		m->out = party->round == ROUND_OUT;

@@ -4,8 +4,10 @@
 /*
  * The processes of a job have one place in the books (turns.h): they run, or all of them are out.
  * They may wait for each other on the GPU, and share memory. So they come to rest together
- * (tools/job/rest.h), give up all of their memory, and run on when each has its memory back. A job of
- * one process is passed through as it is, and gives up parts.
+ * (tools/job/rest.h), give up memory, each its part of what its GPU lacks, and run on when each has its memory
+ * back. Others may have what they free once each of them frees some: before, one may fail, so that all run on;
+ * after that, whoever fails stays at rest. They get room as it comes if each has one GPU, else all at once. A job
+ * of one process is passed through as it is.
  *
  * Events of processes go in, and orders for processes come out. No I/O, no clock. One thread at a
  * time. Times are milliseconds, as in turns.h, and a process is what turns.h calls a member.

@@ -27,8 +27,12 @@ struct process {
 	bool asked;       /* it has a part in the round under way, and has not ended it */
 	bool held;        /* it has its memory back, and waits for the others */
 	bool failed;
-	uint64_t freed; /* by its last yield */
-	size_t rank;    /* in the round */
+	uint64_t gives;   /* what it was asked for by its last yield, of what it had */
+	uint64_t freed;   /* by that */
+	uint64_t freeing; /* by the yield under way, and still in @mapped */
+	uint64_t
+		room; /* that it was told of, until it has ended the fill, or the yield that calls it off */
+	size_t rank; /* in the round */
 };
 
 /*
@@ -46,7 +50,7 @@ struct party {
 	bool was;          /* they were before the books' order */
 	bool waited_alone; /* one did then: that cannot be undone */
 
-	bool frees; /* of an order to give memory: others may have some of it, so there is no way back */
+	bool frees; /* of an order to give memory: others may have what is freed, so there is no way back */
 	bool owed;  /* the books wait for the end of its order */
 	bool fresh; /* no round was begun for it */
 	enum attempt attempt;
@@ -55,12 +59,13 @@ struct party {
 	double timeout_ms;
 	uint64_t bytes;
 	uint64_t gives[TURNS_GPUS]; /* of its processes together; of an order to give memory */
+	uint64_t room[TURNS_GPUS];  /* for its processes together, in a ROUND_IN */
 	bool context;               /* it is to give that, too */
 	bool follows;  /* the round is of processes that follow their job: they give everything */
 	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
 
 	enum round_kind round;
-	bool together; /* the job has several processes */
+	bool together; /* the round is of a job with several processes */
 	bool committed, aborted;
 	struct rest rest; /* of a ROUND_OUT of several */
 };
@@ -91,6 +96,8 @@ size_t party_count(struct parties *p, const struct party *party);
  * is said of its bytes is of that GPU.
  */
 int party_only_gpu(struct parties *p, const struct process *m);
+/* True if the job takes room as it comes: each of its processes has one GPU. */
+bool party_takes_parts(struct parties *p, const struct party *party);
 /* The bytes of all GPUs. */
 uint64_t party_sum(const uint64_t *bytes);
 /* Tell the books. */

@@ -272,11 +272,10 @@ static bool has_alone(struct turns *t, const struct account *e, int gpu, const s
 
 static bool has_all_room(const struct account *e)
 {
-	uint64_t total = 0;
-
 	for (int g = 0; g < TURNS_GPUS; g++)
-		total += e->need[g].total;
-	return e->room >= total;
+		if (e->need[g].total > e->need[g].room)
+			return false;
+	return true;
 }
 
 /* It runs, may do so without another word, or is about to. */
@@ -476,12 +475,13 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 				    .context = context,
 				    .timeout_ms = books_rest_ms(t, x)};
 
-	memcpy(order.gives, gives, sizeof(order.gives));
+	memcpy(order.each, gives, sizeof(order.each));
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->room <= books_mapped(x))
-		x->room = 0;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (x->need[g].room <= books_has(x, g))
+			x->need[g].room = 0;
 	books_set_phase(x, PHASE_LEAVING, t->now);
 	x->yield_from = books_said(x);
 	x->freed = 0;
@@ -517,40 +517,39 @@ static bool is_kept_out_by_others(struct turns *t, const struct account *e)
 	return false;
 }
 
+/* What @e may have on @gpu now. Its allocations that wait are to find room, too, or it would have to give way again. */
+static uint64_t room_on(struct turns *t, const struct account *e, int gpu)
+{
+	uint64_t base = books_may_have(e, gpu), total = e->need[gpu].total;
+	int64_t bytes = has_alone(t, e, gpu, NULL) ? INT64_MAX : books_free(t, gpu);
+
+	if (total <= base || bytes <= 0)
+		return base;
+	return total - base < (uint64_t)bytes ? total : base + (uint64_t)bytes;
+}
+
 /* Give @e what is free. */
 static void grant(struct turns *t, struct account *e)
 {
-	bool parts = books_has_one_gpu(e) && !e->released;
-	uint64_t wanted = 0, room;
-	int64_t most = INT64_MAX;
+	struct turns_order order = {.kind = TURNS_ROOM, .id = e->id};
+	bool more = false, lacking = false;
 
 	if (is_kept_out_by_others(t, e))
 		return;
-
 	for (int g = 0; g < TURNS_GPUS; g++) {
-		int64_t bytes = books_free(t, g);
-
 		if (!books_uses(e, g))
 			continue;
-		wanted += e->need[g].total;
-		if (has_alone(t, e, g, NULL))
-			continue;
-		/* For its allocations that wait, too, or it would have to give way again. */
-		if (lacks(t, e, g) > 0 && (!parts || bytes <= 0))
-			return;
-		most = bytes < most ? bytes : most;
+		order.each[g] = room_on(t, e, g);
+		order.bytes += order.each[g];
+		more |= order.each[g] > books_may_have(e, g);
+		lacking |= lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL);
 	}
-	room = e->room > books_mapped(e) ? e->room : books_mapped(e);
-	if (books_has_one_gpu(e) && wanted > room + (uint64_t)most)
-		wanted = room + (uint64_t)most;
-	if (wanted <= e->room && e->told)
+	if (lacking && !(books_takes_parts(e) && more))
 		return;
-	if (wanted < room)
-		wanted = room;
-	if (!books_order(t,
-			 &(struct turns_order){.kind = TURNS_ROOM, .id = e->id, .bytes = wanted}))
+	if (order.bytes <= books_room(e) && e->told)
 		return;
-	books_give_room(e, wanted, t->now);
+	if (books_order(t, &order))
+		books_give_room(e, order.each, t->now);
 }
 
 /* How long those that leave for @e may go without news; 0: nobody does. */
@@ -780,7 +779,7 @@ static bool leaves_room(struct turns *t, const struct account *m)
 	if (m->phase == PHASE_RUNS || left <= limit)
 		return false;
 	shown = books_shown(m);
-	return shown < TURNS_NO_LIMIT && m->room > shown &&
+	return shown < TURNS_NO_LIMIT && books_room(m) > shown &&
 	       (!rest_of_leaving(t, m) || left > TAKES_LATE * limit);
 }
 

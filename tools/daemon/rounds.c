@@ -4,6 +4,7 @@
  * fails, a second round brings the others back to where they were.
  */
 #include "tools/daemon/party.h"
+#include "common/size.h"
 
 #include <string.h>
 
@@ -126,18 +127,48 @@ static uint64_t part_of(struct parties *p, const struct party *party, const stru
 	return (uint64_t)((party->gives[gpu] * (unsigned __int128)m->mapped[gpu] + all - 1) / all);
 }
 
-static void order_process(struct parties *p, const struct party *party, const struct process *m)
+/* The books have given room for all that its processes need. */
+static bool has_all_room(struct parties *p, const struct party *party)
+{
+	uint64_t total = 0;
+
+	FOR_EACH_OF(p, party, m)
+		total += party_sum(m->total);
+	return party->bytes >= total;
+}
+
+/* What @m may have of its job's room on its GPU: what the others of the job leave of it, but no more than it needs. */
+static uint64_t room_of(struct parties *p, const struct party *party, const struct process *m)
+{
+	uint64_t left, total = party_sum(m->total);
+	int gpu = party_only_gpu(p, m);
+
+	if (!party->together)
+		return party->bytes;
+	if (!party_takes_parts(p, party))
+		return has_all_room(p, party) ? total : m->room;
+	if (gpu < 0)
+		return 0; /* it has no memory */
+	left = party->room[gpu];
+	FOR_EACH_OF(p, party, other)
+		if (other != m && party_only_gpu(p, other) == gpu)
+			left = size_less(left, size_max(other->room, other->mapped[gpu]));
+	return size_min(left, total);
+}
+
+static void order_process(struct parties *p, const struct party *party, struct process *m)
 {
 	struct party_order order = {.id = m->id, .hold = party->together};
 
 	if (party->round == ROUND_OUT) {
 		order.kind = PARTY_YIELD;
 		order.bytes = part_of(p, party, m);
+		m->gives = size_min(order.bytes, party_sum(m->mapped));
 		order.context = party->context && !party->together;
 		order.timeout_ms = party->timeout_ms;
 	} else {
 		order.kind = PARTY_ROOM;
-		order.bytes = party->together ? party_sum(m->total) : party->bytes;
+		order.bytes = m->room = room_of(p, party, m);
 	}
 	give(p, &order);
 }
@@ -148,15 +179,21 @@ static void begin_round(struct parties *p, struct party *party, double now)
 	size_t n = 0;
 
 	party->follows = party->out && !party->fresh;
-	party->together = party_count(p, party) > 1;
+	/* Also one that is left of several, when what they did is undone. */
+	party->together =
+		party_count(p, party) > 1 || (party->owed && party->attempt != ATTEMPT_FIRST);
 	FOR_EACH_OF(p, party, m) {
 		m->asked = m->out != party->out || (party->fresh && party->out);
 		m->held = m->failed = false;
+		m->freeing = 0;
 		m->rank = n;
 		n += m->asked;
 		if (m->asked && party->out)
 			m->freed = 0;
 	}
+	/* Back to where they were: nobody else has that. */
+	for (int g = 0; g < TURNS_GPUS && !party->out && !party->fresh; g++)
+		party->bytes = party->room[g] = TURNS_ALL;
 	party->fresh = party->fails = false;
 	if (!n)
 		return;
@@ -190,16 +227,16 @@ static void take_failure(struct parties *p, struct party *party)
 {
 	bool first = party->owed && party->attempt == ATTEMPT_FIRST && party->was != party->out;
 
+	/* Others have what was freed. */
 	if (first && !party->waited_alone && !party->frees) {
 		party->attempt = ATTEMPT_UNDONE;
 		party->out = party->was;
-		/* Those that have failed come back, too, if they are out with a part. */
+		/* Also those that have failed come back, if they are out with a part. */
 		FOR_EACH_OF(p, party, m)
 			m->failed &= m->out == party->out;
 	} else if (first || (party->owed && party->attempt == ATTEMPT_UNDONE && !party->out)) {
 		party->attempt = ATTEMPT_FORCED;
 		party->out = true;
-		party->end = TURNS_LEFT;
 		FOR_EACH_OF(p, party, m)
 			m->failed = false;
 	} else {
@@ -218,6 +255,9 @@ static void answer_books(struct parties *p, struct party *party, double now)
 	}
 	if (party->together && party->out)
 		turns_freed(p->turns, party->member, freed, now);
+	/* They do not run, also if nothing was freed. */
+	if (party->end != TURNS_OK && party->out && !party->was)
+		party->end = TURNS_LEFT;
 	party->owed = party->frees = false;
 	party_tell_needs(p, party, now);
 	turns_ended(p->turns, party->member, party->end, now);
@@ -259,14 +299,34 @@ static void take_order(struct parties *p, struct party *party, bool out, uint64_
 	party->short_of = false;
 }
 
-/* Several processes get their room when there is enough for all. */
-static bool is_enough(struct parties *p, const struct party *party)
+/* Several processes begin to take room when there is enough for all, unless each takes it as it comes. */
+static bool may_begin(struct parties *p, const struct party *party)
 {
-	uint64_t total = 0;
+	return party_count(p, party) == 1 || party_takes_parts(p, party) || has_all_room(p, party);
+}
+
+/* There is more room than its processes were told, or less. */
+static void tell_room(struct parties *p, struct party *party)
+{
+	FOR_EACH_OF(p, party, m)
+		if (m->asked && room_of(p, party, m) != m->room)
+			order_process(p, party, m);
+}
+
+/*
+ * Others may have what is freed once each process has shown that it can give its own: before, one may fail, and then
+ * all run on. One that gives nothing need not show it, though it may wait for the others.
+ */
+static void note_freed(struct parties *p, struct party *party, double now)
+{
+	bool all = party->owed && party->committed && party->round == ROUND_OUT && !party->fails;
 
 	FOR_EACH_OF(p, party, m)
-		total += party_sum(m->total);
-	return party_count(p, party) == 1 || party->bytes >= total;
+		all &= !m->asked || m->freed || !m->gives;
+	if (!all || party->frees)
+		return;
+	party->frees = true;
+	party_tell_needs(p, party, now);
 }
 
 /* True if something has changed. */
@@ -277,6 +337,9 @@ static bool advance(struct parties *p, struct party *party, double now)
 	if (party->round != ROUND_NONE) {
 		if (party->together)
 			lead(p, party, now);
+		if (party->round == ROUND_IN)
+			tell_room(p, party);
+		note_freed(p, party, now);
 		if (any_asked(p, party))
 			return false;
 		party_end_round(party);
@@ -291,7 +354,7 @@ static bool advance(struct parties *p, struct party *party, double now)
 		return true;
 	}
 	/* There may be enough because a process has ended. */
-	if (party->short_of && is_enough(p, party))
+	if (party->short_of && may_begin(p, party))
 		take_order(p, party, false, party->bytes);
 	FOR_EACH_OF(p, party, m)
 		any |= m->out != party->out && !m->failed;
@@ -310,24 +373,20 @@ static void take_yield(struct parties *p, struct party *party, const struct turn
 	if (party->round == ROUND_IN)
 		stop_taking(p, party);
 	take_order(p, party, true, order->bytes);
-	memcpy(party->gives, order->gives, sizeof(party->gives));
+	memcpy(party->gives, order->each, sizeof(party->gives));
 	party->context = order->context;
 	party->timeout_ms = order->timeout_ms;
 }
 
-static void take_room(struct parties *p, struct party *party, const struct turns_order *order)
+static void take_room(struct party *party, const struct turns_order *order)
 {
-	if (party->owed && party->attempt != ATTEMPT_FIRST)
+	bool undoes = party->owed && party->attempt != ATTEMPT_FIRST;
+
+	if (undoes || (party->round != ROUND_IN && !party->out))
 		return;
-	if (party->round == ROUND_IN && !party->together) {
-		party->bytes = order->bytes;
-		FOR_EACH_OF(p, party, m)
-			if (m->asked)
-				order_process(p, party, m);
-	} else if (party->out) {
-		party->bytes = order->bytes;
-		party->short_of = true;
-	}
+	memcpy(party->room, order->each, sizeof(party->room));
+	party->bytes = order->bytes;
+	party->short_of = party->round != ROUND_IN;
 }
 
 /* The answer to an allocation that waits. */
@@ -361,7 +420,7 @@ static void pass_order(struct parties *p, const struct turns_order *order)
 		take_yield(p, party, order);
 		break;
 	case TURNS_ROOM:
-		take_room(p, party, order);
+		take_room(party, order);
 		break;
 	case TURNS_TRY:
 	case TURNS_NO:

@@ -60,8 +60,9 @@ enum turns_order_kind {
 struct turns_order {
 	enum turns_order_kind kind;
 	uint32_t id;
-	uint64_t bytes;             /* of a yield, the sum of @gives, or TURNS_ALL */
-	uint64_t gives[TURNS_GPUS]; /* TURNS_ALL: everything there */
+	uint64_t bytes; /* of a yield, the sum of @each, or TURNS_ALL */
+	/* @bytes by GPU: what a yield gives there, TURNS_ALL: everything; what it may have there, in all */
+	uint64_t each[TURNS_GPUS];
 	uint64_t serial;
 	int gpu; /* of the allocation */
 	double timeout_ms;
@@ -151,6 +152,8 @@ void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
 /* It calls again, while it has its memory: its gap between calls has ended (idleness.h). */
 void turns_busy(struct turns *t, uint32_t id, double now);
+/* Whether a member that has several GPUs takes room on each as it comes; at first, only for all of them at once. */
+void turns_takes_parts(struct turns *t, uint32_t id, bool takes);
 /*
  * After how many milliseconds without calls the member is idle, as it was told: by what its turns take to begin, and
  * by its last gaps between calls (idleness.h). It joins with the limit that this returns, and TURNS_LIMIT says when it

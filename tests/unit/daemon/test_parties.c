@@ -23,7 +23,7 @@
 enum does { RUNS, YIELDS, OUT, FILLS };
 
 /* What a process does next, a while after it got an order. */
-enum act { NOTHING, SAYS_HELD, ENDS_YIELD, ENDS_FILL, FAILS };
+enum act { NOTHING, SAYS_HELD, FREES, ENDS_YIELD, ENDS_FILL, FAILS };
 
 struct proc {
 	uint32_t id; /* 0: there is none */
@@ -31,11 +31,11 @@ struct proc {
 	uint64_t total[GPUS], mapped[GPUS];
 	enum does does;
 	enum act act;
-	bool holds, was_out;
-	bool tells; /* its needs, and what it wants, a moment after the end */
+	bool holds, was_out, met; /* of a yield: the commit has come */
+	bool tells;               /* its needs, and what it wants, a moment after the end */
 	bool idle;
 	int grows; /* that wait */
-	uint64_t bytes;
+	uint64_t bytes, freed;
 	int went_out, went_in;
 };
 
@@ -131,8 +131,9 @@ static void take_text(struct proc *p, const char *text)
 {
 	if (p->does != YIELDS && p->does != FILLS)
 		return;
-	if (!strcmp(text, "commit"))
-		p->act = p->does == YIELDS ? next(ENDS_YIELD) : ENDS_FILL;
+	p->met = !strcmp(text, "commit");
+	if (p->met)
+		p->act = p->does == YIELDS ? next(FREES) : ENDS_FILL;
 	else
 		p->act = strcmp(text, "abort") ? SAYS_HELD : FAILS;
 }
@@ -144,6 +145,29 @@ static bool somebody_waits(int job)
 		if (p->id && ((p->job != job && p->grows) || p->does != RUNS))
 			return true;
 	return false;
+}
+
+static bool has_one_gpu(const struct proc *p)
+{
+	int n = 0;
+
+	for (int g = 0; g < GPUS; g++)
+		n += p->total[g] > 0;
+	return n <= 1;
+}
+
+/* As much as it may have, at once. What one with several GPUs has is known only a moment after the end: it waits. */
+static void take_memory(struct proc *p)
+{
+	uint64_t left = p->bytes > sum(p->mapped) ? p->bytes - sum(p->mapped) : 0;
+
+	for (int g = 0; g < GPUS; g++) {
+		uint64_t missing = p->total[g] - p->mapped[g];
+		uint64_t part = left < missing ? left : missing;
+
+		p->mapped[g] += part;
+		left -= part;
+	}
 }
 
 static void carry_out(const struct party_order *o, const char *text)
@@ -159,11 +183,13 @@ static void carry_out(const struct party_order *o, const char *text)
 		ck_assert(o->bytes >= sum(p->mapped) || sum(p->mapped) == p->mapped[0] ||
 			  !p->mapped[0]);
 		/* One that is out has nothing to come to rest for. */
-		p->act = p->does == RUNS ? next(o->hold ? SAYS_HELD : ENDS_YIELD) : ENDS_YIELD;
+		p->act = p->does == RUNS ? next(o->hold ? SAYS_HELD : FREES) : FREES;
 		p->was_out = p->does != RUNS;
 		p->does = YIELDS;
 		p->holds = o->hold;
+		p->met = false;
 		p->bytes = o->bytes < sum(p->mapped) ? o->bytes : sum(p->mapped);
+		p->freed = 0;
 		break;
 	case PARTY_ROOM:
 		if (p->does != OUT && p->does != FILLS)
@@ -171,6 +197,8 @@ static void carry_out(const struct party_order *o, const char *text)
 		p->does = FILLS;
 		p->holds = o->hold;
 		p->bytes = o->bytes;
+		if (has_one_gpu(p))
+			take_memory(p);
 		if (p->bytes >= sum(p->total))
 			p->act = next(p->holds ? SAYS_HELD : ENDS_FILL);
 		break;
@@ -207,21 +235,25 @@ static void decide(void)
 	} while (w.n);
 }
 
-static void end_yield(struct proc *p)
+static void give_memory(struct proc *p, uint64_t bytes)
 {
-	uint64_t left = p->bytes;
-
+	p->freed += bytes;
 	for (int g = 0; g < GPUS; g++) {
-		uint64_t part = left < p->mapped[g] ? left : p->mapped[g];
+		uint64_t part = bytes < p->mapped[g] ? bytes : p->mapped[g];
 
 		p->mapped[g] -= part;
-		left -= part;
+		bytes -= part;
 	}
+	parties_freed(w.parties, p->id, p->freed, w.now);
+}
+
+/* It is out; if it has failed, with a part of what it was to give. */
+static void end_yield(struct proc *p, enum turns_end how)
+{
 	p->does = OUT;
 	p->went_out++;
-	parties_freed(w.parties, p->id, p->bytes, w.now);
 	parties_mapped(w.parties, p->id, sum(p->mapped), w.now);
-	parties_ended(w.parties, p->id, TURNS_OK, w.now);
+	parties_ended(w.parties, p->id, how, w.now);
 	p->tells = true;
 }
 
@@ -252,13 +284,26 @@ static void act(struct proc *p)
 	case SAYS_HELD:
 		is_drained(p->id);
 		break;
+	case FREES:
+		if (has_one_gpu(p))
+			give_memory(p, p->bytes / 2);
+		p->act = next(ENDS_YIELD);
+		break;
 	case ENDS_YIELD:
-		end_yield(p);
+		give_memory(p, p->bytes - p->freed);
+		end_yield(p, TURNS_OK);
 		break;
 	case ENDS_FILL:
 		end_fill(p);
 		break;
 	case FAILS:
+		/* One that shares memory with others has no way back then. */
+		if (p->does == YIELDS && (p->freed || (p->met && draw(2)))) {
+			end_yield(p, TURNS_FAILED);
+			break;
+		}
+		if (p->does == FILLS)
+			parties_mapped(w.parties, p->id, sum(p->mapped), w.now);
 		p->does = p->does == YIELDS && !p->was_out ? RUNS : OUT;
 		parties_ended(w.parties, p->id, TURNS_FAILED, w.now);
 		p->tells = true;
@@ -552,6 +597,239 @@ START_TEST(each_gives_what_its_gpu_lacks)
 }
 END_TEST
 
+static uint32_t join_on(const char *job, int gpu, uint64_t mapped, uint64_t total)
+{
+	uint32_t id = parties_join(w.parties, 1000, job, TURNS_BATCH, 1, w.now);
+
+	parties_need(w.parties, id, gpu, mapped * MIB, total * MIB, w.now);
+	return id;
+}
+
+/* Two jobs of two processes, each with a GPU: the second one gets room on both while the first one still gives. */
+START_TEST(room_comes_while_others_give)
+{
+	uint32_t giver[2], taker[2];
+
+	begin(6, 0);
+	for (int g = 0; g < 2; g++)
+		giver[g] = join_on("gives", g, 70, 70);
+	for (int g = 0; g < 2; g++) {
+		taker[g] = join_on("takes", g, 0, 60);
+		parties_paused(w.parties, taker[g], false, true, w.now);
+	}
+	wait_for_order(PARTY_YIELD, taker[0]);
+	for (int g = 0; g < 2; g++) {
+		end_move(taker[g], 0);
+		parties_paused(w.parties, taker[g], false, false, w.now);
+		parties_want(w.parties, taker[g], w.now);
+	}
+	wait_for_order(PARTY_YIELD, giver[0]);
+	for (int g = 0; g < 2; g++)
+		is_drained(giver[g]);
+	wait_for_order(PARTY_SAY, giver[0]);
+	parties_freed(w.parties, giver[0], 10 * MIB, w.now);
+	/* The other one may fail, so that both run on. */
+	ck_assert(!is_ordered(PARTY_ROOM, taker[0]));
+	parties_freed(w.parties, giver[1], 20 * MIB, w.now);
+	wait_for_order(PARTY_ROOM, taker[0]);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, taker[0]) >> 20, 40);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, taker[1]) >> 20, 50);
+	parties_freed(w.parties, giver[0], 30 * MIB, w.now);
+	wait_for_order(PARTY_ROOM, taker[0]);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, taker[0]) >> 20, 60);
+	/* That fails late: it is out all the same, since others have what it has freed. */
+	parties_mapped(w.parties, giver[1], 50 * MIB, w.now);
+	parties_ended(w.parties, giver[1], TURNS_FAILED, w.now);
+	ck_assert(!is_ordered(PARTY_ROOM, giver[0]));
+	ck_assert(parties_is_out(w.parties, giver[1]));
+	parties_check(w.parties);
+	end();
+}
+END_TEST
+
+static void fail_move(uint32_t id)
+{
+	wait_for_order(PARTY_YIELD, id);
+	parties_ended(w.parties, id, TURNS_TIMEOUT, w.now);
+}
+
+/* Two processes of a job are to go out for an allocation of another job, and the first one has done so, or failed. */
+static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other, enum turns_end end)
+{
+	*first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *first, 0, 30 * MIB, 30 * MIB, w.now);
+	*second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *second, 0, 30 * MIB, 30 * MIB, w.now);
+	*other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
+	parties_need(w.parties, *other, 0, 40 * MIB, 40 * MIB, w.now);
+	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, *first);
+	if (end == TURNS_OK)
+		end_move(*first, 0);
+	else
+		parties_ended(w.parties, *first, end, w.now);
+}
+
+/* Both are out, and there is room for both. */
+static void have_room(uint32_t *first, uint32_t *second)
+{
+	uint32_t other;
+
+	begin_two(first, second, &other, TURNS_OK);
+	end_move(*second, 0);
+	parties_want(w.parties, *first, w.now);
+	parties_leave(w.parties, other, w.now);
+	wait_for_order(PARTY_ROOM, *second);
+}
+
+/* 30 MiB are missing on the first GPU, of whose processes each gives its part. */
+static void give_two(uint32_t giver[2], int gpu, uint32_t *other)
+{
+	begin(6, 0);
+	giver[0] = join_on("gives", 0, 40, 40);
+	giver[1] = join_on("gives", gpu, 20, 20);
+	*other = join_on("other", 0, 40, 40);
+	parties_grow(w.parties, *other, 1, 0, (gpu ? 50 : 30) * MIB, w.now);
+	wait_for_order(PARTY_YIELD, giver[0]);
+	for (int i = 0; i < 2; i++)
+		is_drained(giver[i]);
+	wait_for_order(PARTY_SAY, giver[0]);
+}
+
+/* It waits for the others before it says that it is out, if they share memory. */
+START_TEST(one_that_gives_nothing_keeps_no_room_back)
+{
+	uint32_t giver[2], other;
+
+	give_two(giver, 1, &other);
+	parties_freed(w.parties, giver[0], 30 * MIB, w.now);
+	ck_assert(is_ordered(PARTY_TRY, other));
+	end();
+}
+END_TEST
+
+/* The other one has freed all, and says nothing more: it waits for this one. */
+START_TEST(one_that_is_left_alone_keeps_no_room_back)
+{
+	uint32_t giver[2], other;
+
+	give_two(giver, 0, &other);
+	parties_freed(w.parties, giver[0], 20 * MIB, w.now);
+	ck_assert(!is_ordered(PARTY_TRY, other));
+	parties_leave(w.parties, giver[1], w.now);
+	ck_assert(is_ordered(PARTY_TRY, other));
+	end();
+}
+END_TEST
+
+/* The others are out, and have given memory. It runs on, or is at rest, and then those come back, and it does. */
+START_TEST(one_that_fails_before_it_gives_brings_all_back)
+{
+	for (int rests = 0; rests < 2; rests++) {
+		uint32_t giver[2], other;
+
+		give_two(giver, 0, &other);
+		parties_freed(w.parties, giver[0], 20 * MIB, w.now);
+		if (rests)
+			parties_mapped(w.parties, giver[1], 20 * MIB, w.now);
+		parties_ended(w.parties, giver[1], TURNS_FAILED, w.now);
+		ck_assert(!is_ordered(PARTY_TRY, other));
+		ck_assert_int_eq(parties_is_out(w.parties, giver[1]), rests);
+		end_move(giver[0], 20 * MIB);
+		ck_assert(is_ordered(PARTY_ROOM, giver[0]));
+		ck_assert_uint_eq(w.n, 1U + (unsigned int)rests);
+		end();
+	}
+}
+END_TEST
+
+/* What it takes back is its own, also when it is alone. */
+START_TEST(one_that_is_left_of_two_comes_back)
+{
+	uint32_t giver[2], other;
+
+	give_two(giver, 0, &other);
+	parties_freed(w.parties, giver[0], 20 * MIB, w.now);
+	parties_ended(w.parties, giver[1], TURNS_FAILED, w.now);
+	end_move(giver[0], 20 * MIB);
+	parties_leave(w.parties, giver[1], w.now);
+	ck_assert(is_ordered(PARTY_ROOM, giver[0]));
+	parties_mapped(w.parties, giver[0], 25 * MIB, w.now);
+	ck_assert(!is_ordered(PARTY_TRY, other));
+	ck_assert_int_eq(books_free(parties_turns(w.parties), 0), 20 * MIB);
+	end();
+}
+END_TEST
+
+/* They are called off, and may have taken their room by then. */
+START_TEST(room_counts_until_it_is_given_back)
+{
+	struct turns *t;
+	uint32_t first, second;
+
+	begin(12, 0);
+	t = parties_turns(w.parties);
+	have_room(&first, &second);
+	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
+	parties_paused(w.parties, first, true, false, w.now);
+	wait_for_order(PARTY_YIELD, second);
+	parties_freed(w.parties, first, 10 * MIB, w.now);
+	parties_freed(w.parties, second, 10 * MIB, w.now);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	ck_assert_int_le(books_free(t, 0), CAPACITY - 40 * MIB);
+	end_move(first, 0);
+	end_move(second, 0);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	ck_assert_int_eq(books_free(t, 0), CAPACITY);
+	end();
+}
+END_TEST
+
+/* It could not put back what it had unmapped: nobody has got anything, and it does not run. */
+START_TEST(one_that_gives_nothing_and_rests_gets_its_turn)
+{
+	uint32_t one, other;
+
+	begin(6, 0);
+	one = join_on("one", 0, 60, 60);
+	other = join_on("other", 0, 40, 40);
+	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, one);
+	parties_mapped(w.parties, one, 60 * MIB, w.now);
+	parties_ended(w.parties, one, TURNS_FAILED, w.now);
+	ck_assert(!is_ordered(PARTY_YIELD, one));
+	parties_want(w.parties, one, w.now);
+	parties_leave(w.parties, other, w.now);
+	wait_for_order(PARTY_ROOM, one);
+	end();
+}
+END_TEST
+
+/* It did not take its room, so that others have it; it has begun to take it, and may have less now. */
+START_TEST(one_is_told_that_it_has_less_room)
+{
+	uint32_t one, other;
+
+	begin(6, 0);
+	one = join_on("one", 0, 0, 60);
+	parties_paused(w.parties, one, false, true, w.now);
+	other = join_on("other", 0, 30, 30);
+	wait_for_order(PARTY_YIELD, one);
+	end_move(one, 0);
+	parties_shown(w.parties, one, 0, 0, w.now, w.now);
+	parties_paused(w.parties, one, false, false, w.now);
+	parties_want(w.parties, one, w.now);
+	wait_for_order(PARTY_ROOM, one);
+	w.now += 31000;
+	parties_grow(w.parties, other, 1, 0, 20 * MIB, w.now);
+	wait_for_order(PARTY_TRY, other);
+	parties_need(w.parties, other, 0, 50 * MIB, 50 * MIB, w.now);
+	wait_for_order(PARTY_ROOM, one);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, one) >> 20, 50);
+	end();
+}
+END_TEST
+
 /*
  * On the other GPU the first one was let allocate. It may have memory there for a while; later it has nothing: the
  * driver had no memory after all, say.
@@ -605,48 +883,31 @@ START_TEST(one_of_two_ends_while_they_get_room)
 }
 END_TEST
 
-static void fail_move(uint32_t id)
-{
-	wait_for_order(PARTY_YIELD, id);
-	parties_ended(w.parties, id, TURNS_TIMEOUT, w.now);
-}
-
-/* Two processes of a job are to go out for an allocation of another job, and the first one has done so, or failed. */
-static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other, enum turns_end end)
-{
-	*first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *first, 0, 30 * MIB, 30 * MIB, w.now);
-	*second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *second, 0, 30 * MIB, 30 * MIB, w.now);
-	*other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *other, 0, 40 * MIB, 40 * MIB, w.now);
-	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
-	wait_for_order(PARTY_YIELD, *first);
-	if (end == TURNS_OK)
-		end_move(*first, 0);
-	else
-		parties_ended(w.parties, *first, end, w.now);
-}
-
 /* It has less room than it needs, and a process that joins is to go out as well: that gives it no more room. */
 START_TEST(one_joins_while_the_job_has_too_little_room)
 {
-	uint32_t first, second, other, third;
+	uint32_t first, second, other, third, fourth;
 
 	begin(6, 0);
 	begin_two(&first, &second, &other, TURNS_OK);
 	end_move(second, 0);
 	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
 	parties_need(w.parties, second, 0, 0, 30 * MIB, w.now);
+	/* With two GPUs it gets its room at once. */
+	parties_need(w.parties, second, 1, 0, 1 * MIB, w.now);
 	wait_for_order(PARTY_TRY, other);
-	parties_need(w.parties, other, 0, 70 * MIB, 70 * MIB, w.now);
-	parties_want(w.parties, first, w.now);
-	wait_for_order(PARTY_YIELD, other);
 	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, third, 0, 1 * MIB, 1 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, third);
 	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, third), TURNS_ALL);
+	parties_leave(w.parties, other, w.now);
+	join_on("other", 0, 10, 10);
+	parties_want(w.parties, first, w.now);
+	/* There is room for the three, but not for the next one, which follows. */
+	ck_assert(!is_ordered(PARTY_ROOM, first));
 	end_move(third, 0);
+	fourth = join_on("two", 0, 50, 50);
+	wait_for_order(PARTY_YIELD, fourth);
+	end_move(fourth, 0);
 	ck_assert(!is_ordered(PARTY_ROOM, first));
 	parties_check(w.parties);
 	end();
@@ -864,18 +1125,6 @@ START_TEST(one_that_was_out_gets_its_turn_when_the_other_follows)
 }
 END_TEST
 
-/* Both are out, and there is room for both. */
-static void have_room(uint32_t *first, uint32_t *second)
-{
-	uint32_t other;
-
-	begin_two(first, second, &other, TURNS_OK);
-	end_move(*second, 0);
-	parties_want(w.parties, *first, w.now);
-	parties_leave(w.parties, other, w.now);
-	wait_for_order(PARTY_ROOM, *second);
-}
-
 /* A trim has called off the fill of one that had its memory back, and the commit has come to nobody. */
 START_TEST(one_that_is_held_again_runs_with_its_job)
 {
@@ -974,7 +1223,7 @@ START_TEST(one_that_is_paused_while_its_job_gets_room)
 	parties_want(w.parties, second, w.now);
 	wait_for_order(PARTY_YIELD, other);
 	end_move(other, 0);
-	wait_for_order(PARTY_ROOM, first);
+	wait_for_order(PARTY_ROOM, second);
 	parties_check(w.parties);
 	end();
 }
@@ -1099,6 +1348,14 @@ int main(void)
 	tcase_add_test(cases, one_on_two_gpus_keeps_what_a_failed_fill_took);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
 	tcase_add_test(cases, one_whose_growth_failed_gives_its_part);
+	tcase_add_test(cases, room_comes_while_others_give);
+	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);
+	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
+	tcase_add_test(cases, one_that_fails_before_it_gives_brings_all_back);
+	tcase_add_test(cases, one_that_is_left_of_two_comes_back);
+	tcase_add_test(cases, room_counts_until_it_is_given_back);
+	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
+	tcase_add_test(cases, one_is_told_that_it_has_less_room);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);

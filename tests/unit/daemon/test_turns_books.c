@@ -400,6 +400,27 @@ START_TEST(one_that_is_paused_while_it_gives_a_part_gives_all)
 }
 END_TEST
 
+/* On the first GPU, whatever it has on the other one. */
+START_TEST(one_that_is_to_give_memory_may_use_its_room)
+{
+	struct turns *t = begin(10000);
+	struct account *m = waits(t, 60, 100, 0);
+
+	turns_capacity(t, 1, CAPACITY);
+	turns_takes_parts(t, m->id, true);
+	decide(t, NOW + 20);
+	ck_assert_uint_eq(order_of(TURNS_ROOM, m)->each[0], 60 * GIB);
+	turns_need(t, m->id, 1, 70 * GIB, 70 * GIB, NOW + 20);
+	turns_paused(t, m->id, true, NOW + 20);
+	decide(t, NOW + 40);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, m));
+	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
+	turns_ended(t, m->id, TURNS_OK, NOW + 40);
+	ck_assert_int_eq(books_free(t, 0), CAPACITY);
+	turns_free(t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_books");
@@ -423,6 +444,7 @@ int main(void)
 	tcase_add_test(cases, one_whose_kernels_run_on_shares_the_time);
 	tcase_add_test(cases, one_that_did_not_rest_is_left_alone_for_a_while);
 	tcase_add_test(cases, one_that_is_paused_while_it_gives_a_part_gives_all);
+	tcase_add_test(cases, one_that_is_to_give_memory_may_use_its_room);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }

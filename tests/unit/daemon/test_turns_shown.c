@@ -224,7 +224,7 @@ START_TEST(room_that_is_not_taken_is_there_for_others)
 	ck_assert_int_eq(next->phase, PHASE_OUT);
 	says_it_fills(liar, 0, &now, 2000);
 	ck_assert_int_eq(next->phase, PHASE_ENTERS);
-	ck_assert_uint_eq(next->room, 60 * GIB);
+	ck_assert_uint_eq(books_room(next), 60 * GIB);
 	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
 	/* It had the GPU. */
 	ck_assert_double_ge(liar->vtime, 30000);
@@ -268,7 +268,7 @@ START_TEST(room_is_kept_longer_while_others_give)
 	shows(next, 0, now);
 	decide(now);
 	ck_assert_int_eq(ordered(TURNS_YIELD, first), 50 * GIB);
-	ck_assert_uint_eq(next->room, 10 * GIB);
+	ck_assert_uint_eq(books_room(next), 10 * GIB);
 	for (; now < NOW + 290000; now += 1000) {
 		turns_rests(t, first->id, now);
 		turns_progress(t, first->id, now);
