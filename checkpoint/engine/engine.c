@@ -63,7 +63,7 @@ static int pause_all(struct engine_op *op, double start)
 	size_t in = engine_is_paused() ? saved->in : SIZE_MAX;
 
 	if (!engine_is_released()) {
-		if (engine_out(op, SIZE_MAX, true, start + op->timeout_ms))
+		if (engine_out(op, SIZE_MAX, WAY_AT_ONCE, start + op->timeout_ms))
 			return -1;
 		release_rest(op);
 		went_out();
@@ -124,11 +124,11 @@ void engine_yield(struct engine_op *op)
 		return;
 	}
 	op->mapped = saved_mapped_bytes(&engine.saved);
-	ret = engine_out(op, op->bytes, together, start + op->timeout_ms);
+	ret = engine_out(op, op->bytes, together ? WAY_EACH : WAY_ALONE, start + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
-	/* The others wait for it. What this process shares stays where it gives a part only, as it is to. */
-	if (!ret && together && engine_meet_released(op) && !engine_is_out())
+	/* The others wait for it, also if it has failed. What it shares stays where it gives a part only. */
+	if (together && engine_meet_released(op) && !engine_is_out())
 		*op->result.note = '\0';
 	went_out();
 	left = saved_mapped_bytes(&engine.saved);

@@ -159,8 +159,9 @@ void engine_resume(struct engine_op *op);
  * brought to rest as by a pause, within the timeout; release must be RELEASE_MEMORY. Each region is
  * unmapped as soon as it is copied, while others are being copied; always the same ones go first.
  * If it fails before anything is unmapped, a job that ran runs on. Else the job keeps what is on the
- * GPU, and stays at rest; nothing is lost. With progress.hold nothing is unmapped before all that goes is
- * copied, here and in the processes that share memory with this one.
+ * GPU, and stays at rest; nothing is lost. With progress.hold nothing is unmapped before there is room for all that
+ * goes, here and in the processes that share memory with this one. If there are some, the job then stays at rest,
+ * whatever fails.
  *
  * With op->context, and if then no memory is left, the driver's checkpoint takes the contexts as well. If it
  * does not, which is no failure of the yield, the result's note says why: also if NVML does not say how much they

@@ -100,14 +100,23 @@ int engine_rest(struct engine_op *op, double deadline_ms);
 void engine_run(struct engine_op *op);
 
 /*
+ * How memory goes. When a process has met those that share memory with it, it stays at rest, whatever fails, since
+ * they have no way back.
+ */
+enum out_way {
+	WAY_ALONE, /* each region as soon as it is copied */
+	WAY_EACH, /* likewise, when those that share memory with this one have room for theirs, too */
+	WAY_AT_ONCE, /* all, when all is copied, and those that share memory with this one have copied theirs */
+};
+
+/*
  * Of a job whose contexts are not released: see that all can be carried through what @op releases, bring the
  * job to rest, and take at least @bytes of its memory that is on the GPU; SIZE_MAX: all.
- * @together: unmap it when all is copied, and those that share memory with it have copied theirs; and
- * write a snapshot of it, if there is a plan. Else each region goes for itself. On failure a job that was
- * at rest stays so, with what is left; one that ran runs on, unless some regions are out that went for
- * themselves, or unless what was unmapped cannot be put back (END_FAILED).
+ * With WAY_AT_ONCE, a snapshot of it is written, if there is a plan. On failure a job that was at rest stays so,
+ * with what is left; one that ran runs on, unless some regions are out that went each for itself, or unless what
+ * was unmapped cannot be put back (END_FAILED).
  */
-int engine_out(struct engine_op *op, size_t bytes, bool together, double deadline_ms);
+int engine_out(struct engine_op *op, size_t bytes, enum out_way way, double deadline_ms);
 /* True if the job is at rest, and no memory of it is mapped. */
 bool engine_is_out(void);
 

@@ -26,8 +26,8 @@
 
 struct out {
 	struct engine_op *op;
-	bool together; /* all are unmapped at once, when all are copied */
-	size_t from;   /* the first region that goes */
+	enum out_way way;
+	size_t from; /* the first region that goes */
 
 	pthread_mutex_t lock; /* of what follows */
 	bool busy;            /* a thread unmaps: @next, saved.in and saved.copied are its own */
@@ -159,7 +159,7 @@ static CUresult unmap_region(const struct out *out, size_t i)
 	if (i < saved->copied)
 		saved_settle(saved, i);
 	error = engine_unmap_region(op->drv, i);
-	if (was_mapped && !r->mapped && !out->together)
+	if (was_mapped && !r->mapped && out->way != WAY_AT_ONCE)
 		engine_has_moved(op, op->progress.moved + r->size, false);
 	return error;
 }
@@ -212,7 +212,7 @@ static void piece_arrived(void *arg, size_t piece)
 
 	if (engine.saves)
 		saving_arrived(&engine.saving, piece);
-	if (saved_piece_arrived(&engine.saved, out->from, piece) && !out->together)
+	if (saved_piece_arrived(&engine.saved, out->from, piece) && out->way != WAY_AT_ONCE)
 		unmap_copied(out);
 }
 
@@ -229,7 +229,7 @@ static int copy(struct out *out)
 	t.arg = out;
 	if (engine.saves)
 		t.cancel = &engine.saving.stop;
-	if (!out->together) {
+	if (out->way != WAY_AT_ONCE) {
 		t.await = goes_on;
 		t.backwards = true;
 		begin_unmap(out);
@@ -244,7 +244,7 @@ static int fail_unmap(const struct out *out)
 
 	if (!out->error)
 		return 0;
-	if (!out->together || !sharing_is_joint())
+	if (out->way != WAY_AT_ONCE || !sharing_is_joint())
 		return engine_fail_driver(&op->result, op->drv, "unmap", out->error);
 	/*
 	 * All bytes are saved, and the others have no way back: the job is paused as well. All that
@@ -290,16 +290,19 @@ static int copy_all(struct out *out)
 static int take(struct out *out, bool rested)
 {
 	struct engine_op *op = out->op;
+	/* A job at rest has met those that share memory with it before. */
+	bool meets = out->way != WAY_ALONE && !rested;
 	int ret = prepare(op, out->from);
 
+	if (!ret && meets && out->way == WAY_EACH && engine_meet_saved(op))
+		ret = -1;
 	if (!ret)
-		ret = out->together ? copy_all(out) : copy_each(out);
+		ret = out->way == WAY_AT_ONCE ? copy_all(out) : copy_each(out);
 	saved_unload_kernels(&engine.saved, op->drv);
 	engine_publish();
-	if (ret || !out->together)
+	if (ret || out->way != WAY_AT_ONCE)
 		return ret;
-	/* A job at rest has met those that share memory with it before. */
-	if (!rested && engine_meet_saved(op))
+	if (meets && engine_meet_saved(op))
 		return -1;
 	engine_set_phase(op, "unmap", 0);
 	begin_unmap(out);
@@ -317,9 +320,9 @@ static size_t find_from(const struct saved *saved, size_t bytes)
 	return size_min(i, saved->in);
 }
 
-int engine_out(struct engine_op *op, size_t bytes, bool together, double deadline_ms)
+int engine_out(struct engine_op *op, size_t bytes, enum out_way way, double deadline_ms)
 {
-	struct out out = {.op = op, .together = together, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct out out = {.op = op, .way = way, .lock = PTHREAD_MUTEX_INITIALIZER};
 	const struct saved *saved = &engine.saved;
 	bool rested = engine_is_paused();
 	int ret;
@@ -340,7 +343,10 @@ int engine_out(struct engine_op *op, size_t bytes, bool together, double deadlin
 	if (!ret)
 		return 0;
 	engine_write_drop();
-	if (rested || (!together && saved->in < saved->nregions))
+	if (rested || (way != WAY_AT_ONCE && saved->in < saved->nregions))
+		return -1;
+	/* Those that share memory with it have no way back either. */
+	if (way == WAY_EACH && engine_is_paused() && sharing_is_joint())
 		return -1;
 	if (!engine_is_paused() || !engine_put_back(op))
 		engine_run(op);

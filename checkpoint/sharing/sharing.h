@@ -112,10 +112,13 @@ int sharing_rest(struct sharing_wait *w);
  */
 bool sharing_may_close(void);
 
-/* The process has saved its memory. On success all have, and there is no way back. */
+/*
+ * The process has saved its memory; in a yield, it has room for it. On success all have, and there is no way
+ * back.
+ */
 int sharing_saved(struct sharing_wait *w);
 
-/* The process has given its memory back. On success all have. */
+/* The process has given its memory back; in a yield, what it is to give. On success all have, or have failed to. */
 int sharing_released(struct sharing_wait *w);
 
 /* A resume begins. */

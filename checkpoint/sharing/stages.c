@@ -20,7 +20,7 @@
 #define STATE_MS   100    /* between two looks at all while one is waited for */
 #define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
 #define SAVED_MS   600000 /* for the others to save their memory */
-#define RELEASE_MS 30000  /* for the others to give it back */
+#define RELEASE_MS 30000  /* likewise to give it back; in a yield, they may take longer */
 #define SILENT_MS  10000  /* for one that lives to answer, as in a pact */
 #define WHO        40     /* bytes of the text that says which process */
 #define CLOSE_MS   5000   /* for imports to be closed whose memory has been freed */

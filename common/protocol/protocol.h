@@ -160,8 +160,10 @@
  * With "hold" the job comes to rest as for "hold", and runs on as for "regain", together with
  * others: it sends "held" and "comms", and takes the orders step, reach and commit; a yield also
  * takes abort, which ends it with "end busy". A fill sends "held drained 0" alone, and again if it was called
- * off, for a trim, say, and has its memory back once more. A yield with "hold" frees its memory when
- * the processes that share memory have all saved theirs. Orders that come after the "end" are ignored.
+ * off, for a trim, say, and has its memory back once more. A yield with "hold" frees memory when the
+ * processes that share memory have all found room for theirs. After that a process that shares memory does not
+ * run on, whatever fails: it sends "mapped" also if nothing was freed. Orders that come after the "end" are
+ * ignored.
  *
  * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the

@@ -6,7 +6,7 @@ import signal
 
 from simlib import (HOLD, MIB, SANITIZED, SCRATCH, gpu_used, held_back, hold, let_all_go, let_go, let_through, passed,
                     process_used, skipped)
-from gpulib import check, cudaw_ok, jobs
+from gpulib import check, cudaw_ok
 from harness import until
 import turnslib
 from turnslib import ENV, FOREVER, counting, events, ranks, rows, take_turns
@@ -80,13 +80,6 @@ def is_asked(pair, giver=None):
 
 def gives_parts(pair, giver=None):
     giver, getter = is_asked(pair, giver)
-    several, which = len(pids(giver)), f"out-{giver.name}"
-    # These give their memory when all have saved theirs. Before, each may be held in one copy of a step.
-    if several > 1:
-        giver.until(lambda: {jobs()[pid]["state"] for pid in pids(giver)} == {"pausing"}, 20, "all pause")
-        let_through(which, several + 1)
-        giver.until(lambda: passed(which), 20, "a part is saved")
-        return giver, getter
     most = used(giver)
     moves(giver, "out", lambda: used(giver) < most)
     return giver, getter

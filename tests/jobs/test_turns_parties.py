@@ -5,11 +5,11 @@ import os
 import signal
 import time
 
-from simlib import HELD, let_all_go
-from gpulib import check, cudaw, cudaw_ok, main
+from simlib import HELD, SCRATCH, held_back, hold, let_all_go, let_through, passed
+from gpulib import check, cudaw, cudaw_ok, equal, main
 from harness import until
-from turnslib import (FOREVER, counting, finish, hold_entering, listed, members, ranks, rows, start_daemon, states,
-                      take_turns)
+from turnslib import (FOREVER, counting, events, finish, hold_entering, listed, members, on_gpu, ranks, rows,
+                      start_daemon, states, take_turns)
 
 
 def are_together():
@@ -56,6 +56,38 @@ def each_process_gives_what_its_gpu_lacks():
         until(lambda: any(all(gpu["total"] // 4 < gpu["mapped"] < gpu["total"] for gpu in row["gpu"])
                           for row in listed() if row["state"] == "waits"), 10,
               "one waits, and has kept a part of its memory")
+    for job in jobs:
+        goes_on(job)
+    del os.environ["CUDAW_SIM_DEVICES"]
+
+
+def room_comes_while_others_give():
+    """On both GPUs: the second job has some of its memory back before all of the first one's is saved. Then a
+    copy of one process fails: the first job stays at rest, as others have its memory, and has its turn later."""
+    os.environ["CUDAW_SIM_DEVICES"] = "2"
+    start_daemon()
+    fails = os.path.join(SCRATCH, "fails")
+    jobs = [ranks(name, "sharing", 2, "--gpus", 2, "--ipc", 1, "--kib", 2048, "--ballast", 128, **env)
+            for name, env in (("first", {"CUDAW_SIM_FAULT": f"cuMemcpyDtoHAsync_v2:{fails}:999", **HELD}),
+                              ("second", {}))]
+    take_turns(jobs)
+    until(lambda: set(states("first")) == {"runs"}, 30, "the first one runs")
+    hold("out")
+    until(lambda: set(states("first")) == {"leaving"}, 30, "it is to give memory")
+    before = on_gpu("second")
+
+    def has_more():
+        if held_back("out") and passed("out"):
+            let_through("out")
+        return on_gpu("second") > before
+    until(has_more, 30, "the second one gets memory")
+    equal(set(states("first")), {"leaving"}, "the state of the one that gives")
+    with open(fails, "x", encoding="ascii"):
+        pass
+    let_all_go()
+    until(lambda: events("failed", "first"), 30, "a copy fails")
+    take_turns(jobs)
+    equal(len(events("failed", "first")), 1, "failures")
     for job in jobs:
         goes_on(job)
     del os.environ["CUDAW_SIM_DEVICES"]
@@ -155,6 +187,6 @@ def the_daemon_is_killed():
     goes_on(many)
 
 
-main(processes_that_share_memory, each_process_gives_what_its_gpu_lacks, processes_that_wait_for_each_other,
-     the_user_pauses_one_of_two_jobs, the_user_pauses_one_process, the_processes_are_killed,
-     a_process_joins_while_its_job_is_out, the_daemon_is_killed)
+main(processes_that_share_memory, each_process_gives_what_its_gpu_lacks, room_comes_while_others_give,
+     processes_that_wait_for_each_other, the_user_pauses_one_of_two_jobs, the_user_pauses_one_process,
+     the_processes_are_killed, a_process_joins_while_its_job_is_out, the_daemon_is_killed)

@@ -4,10 +4,12 @@
 #include "tests/sim/sim.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 __thread struct sim_thread sim_thread;
@@ -132,20 +134,31 @@ void sim_wait(uint64_t deadline)
 		pthread_cond_wait(&sim.cond, &sim.lock);
 }
 
-/* The result that CUDAW_SIM_FAULT ("NAME:NTH:RESULT,...") gives to this call of @site. */
+/* @when: the number of a call; or the path of a file, with which one call fails, of all processes, and removes it. */
+static bool is_time(const char *when, const struct sim_site *site)
+{
+	char path[PATH_MAX];
+
+	if (*when != '/')
+		return strtoul(when, NULL, 10) == site->calls;
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(when, ":"), when);
+	return !unlink(path);
+}
+
+/* The result that CUDAW_SIM_FAULT ("NAME:WHEN:RESULT,...") gives to this call of @site. */
 static CUresult injected_fault(const struct sim_site *site)
 {
 	size_t len = strlen(site->name);
 	const char *p = sim.config.faults;
 
 	for (; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-		unsigned long nth;
-		int result;
+		const char *result;
 
 		if (strncmp(p, site->name, len) || p[len] != ':')
 			continue;
-		if (sscanf(p + len, ":%lu:%d", &nth, &result) == 2 && nth == site->calls)
-			return result ? (CUresult)result : SIM_LOST;
+		result = strchr(p + len + 1, ':');
+		if (result && is_time(p + len + 1, site))
+			return atoi(result + 1) ? (CUresult)atoi(result + 1) : SIM_LOST;
 	}
 	return CUDA_SUCCESS;
 }
