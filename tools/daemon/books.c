@@ -609,7 +609,7 @@ void turns_idle(struct turns *t, uint32_t id, bool idle, double now)
 	if (!m)
 		return;
 	if (idle) {
-		idleness_begin(&m->idleness, m->idle_limit, now);
+		idleness_begin(&m->idleness, now);
 	} else if (books_is_idle(m)) {
 		limit_credit(t, m);
 		idleness_forget(&m->idleness);
@@ -639,9 +639,9 @@ double turns_idle_limit(struct turns *t, uint32_t id)
 {
 	struct account *m = books_find(t, id);
 
-	if (m && !m->idle_limit)
-		m->idle_limit = books_idle_limit(t, m);
-	return m ? m->idle_limit : 0;
+	if (m && !m->idleness.told)
+		m->idleness.told = books_idle_limit(t, m);
+	return m ? m->idleness.told : 0;
 }
 
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now)

@@ -76,7 +76,6 @@ struct account {
 	double turn_at;     /* its hand-over began; 0: one that was broken off */
 	unsigned entered;   /* turns that it had to wait for */
 	double entered_ms; /* how long they took to begin, averaged from the second on; 0: it had none */
-	double idle_limit;      /* milliseconds, as it was told; 0: not yet */
 	double rest_ms;         /* for its kernels, when it is to leave; 0: not yet told */
 	double context_after;   /* milliseconds, as in turns_context_after() */
 	double context_until;   /* it could not give its context, and is not asked for it before */

@@ -30,10 +30,10 @@ double idleness_limit(const struct idleness *idle, double price)
 	return is_learned(idle) ? within(price / LEARNED_PART, LEARNED_MS) : within(price, MIN_MS);
 }
 
-void idleness_begin(struct idleness *idle, double told, double now)
+void idleness_begin(struct idleness *idle, double now)
 {
 	if (!idle->since)
-		idle->since = now > told ? now - told : now;
+		idle->since = now > idle->told ? now - idle->told : now;
 }
 
 void idleness_end(struct idleness *idle, double price, double now)

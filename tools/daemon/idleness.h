@@ -10,6 +10,7 @@
  * milliseconds. A struct of zeros knows nothing.
  */
 struct idleness {
+	double told;            /* the limit, as the member knows it; 0: it does not yet */
 	double since;           /* no calls have come since; 0: it is not idle */
 	unsigned int long_gaps; /* in a row */
 	unsigned int mistakes;
@@ -18,7 +19,7 @@ struct idleness {
 /* How long it may be without calls before it is idle. */
 double idleness_limit(const struct idleness *idle, double price);
 /* No calls have come for as long as it was told. */
-void idleness_begin(struct idleness *idle, double told, double now);
+void idleness_begin(struct idleness *idle, double now);
 /* It calls again, if it was idle. */
 void idleness_end(struct idleness *idle, double price, double now);
 /* It is not idle any more, for another reason: that says nothing of its gap. */

@@ -760,13 +760,14 @@ static bool is_to_leave(const struct turns *t, const struct account *m)
 /* One that has changed by less than a tenth is as good as before, unless it was set. */
 static void tell_limit(struct turns *t, struct account *m)
 {
-	double limit = books_idle_limit(t, m), change = fabs(limit - m->idle_limit);
+	double limit = books_idle_limit(t, m), change = fabs(limit - m->idleness.told);
 
-	if (!m->idle_limit || !change || (t->settings.idle_ms <= 0 && change < m->idle_limit / 10))
+	if (!m->idleness.told || !change ||
+	    (t->settings.idle_ms <= 0 && change < m->idleness.told / 10))
 		return;
 	if (books_order(t, &(struct turns_order){
 				   .kind = TURNS_LIMIT, .id = m->id, .timeout_ms = limit}))
-		m->idle_limit = limit;
+		m->idleness.told = limit;
 }
 
 /* It has room that it does not take, as NVML shows, whatever it says. */

@@ -8,12 +8,13 @@ static double now;
 
 static void gap_at(struct idleness *idle, double price, double ms)
 {
-	double told = idleness_limit(idle, price);
+	double limit = idleness_limit(idle, price);
 
 	/* A shorter one is not noticed. */
-	if (ms > told) {
-		idleness_begin(idle, told, now + told);
-		idleness_begin(idle, told, now + (told + ms) / 2);
+	idle->told = limit;
+	if (ms > limit) {
+		idleness_begin(idle, now + limit);
+		idleness_begin(idle, now + (limit + ms) / 2);
 		idleness_end(idle, price, now + ms);
 	}
 	now += ms + 100;
@@ -103,8 +104,9 @@ START_TEST(what_another_thing_ends_is_no_gap)
 
 	begin(&idle);
 	gaps(&idle, 3, 3 * PRICE);
+	idle.told = PRICE;
 	for (int i = 0; i < 10; i++) {
-		idleness_begin(&idle, PRICE, now += PRICE);
+		idleness_begin(&idle, now += PRICE);
 		idleness_forget(&idle);
 		idleness_end(&idle, PRICE, now += i % 2 ? 1 : 10 * PRICE);
 	}
