@@ -4,44 +4,43 @@
 
 #define PRICE 400.0
 
+static struct idleness idle;
 static double now;
 
-static void gap_at(struct idleness *idle, double price, double ms)
+static void gap_at(double price, double ms)
 {
-	double limit = idleness_limit(idle, price);
+	double limit = idleness_limit(&idle, price);
 
 	/* A shorter one is not noticed. */
-	idle->told = limit;
+	idle.told = limit;
 	if (ms > limit) {
-		idleness_begin(idle, now + limit);
-		idleness_begin(idle, now + (limit + ms) / 2);
-		idleness_end(idle, price, now + ms);
+		idleness_begin(&idle, now + limit);
+		idleness_begin(&idle, now + (limit + ms) / 2);
+		idleness_end(&idle, price, now + ms);
 	}
 	now += ms + 100;
 }
 
-static void gap(struct idleness *idle, double ms)
+static void gap(double ms)
 {
-	gap_at(idle, PRICE, ms);
+	gap_at(PRICE, ms);
 }
 
-static void gaps(struct idleness *idle, int n, double ms)
+static void gaps(int n, double ms)
 {
 	for (int i = 0; i < n; i++)
-		gap(idle, ms);
+		gap(ms);
 }
 
-static void begin(struct idleness *idle)
+/* Before each case. */
+static void begin(void)
 {
-	*idle = (struct idleness){0};
+	idle = (struct idleness){0};
 	now = 1000000;
 }
 
 START_TEST(the_gpu_is_left_to_it_for_the_price_of_a_turn)
 {
-	struct idleness idle;
-
-	begin(&idle);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, 1), 200);
 	ck_assert_double_eq(idleness_limit(&idle, 1e6), 5000);
@@ -54,12 +53,9 @@ END_TEST
 
 START_TEST(long_gaps_make_it_short)
 {
-	struct idleness idle;
-
-	begin(&idle);
-	gaps(&idle, 3, 3 * PRICE);
+	gaps(3, 3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
-	gap(&idle, 3 * PRICE);
+	gap(3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
 	ck_assert_double_eq(idleness_limit(&idle, 1), 25);
 }
@@ -68,17 +64,14 @@ END_TEST
 /* There and back take two hand-overs. */
 START_TEST(a_gap_is_short_up_to_two_hand_overs)
 {
-	struct idleness idle;
-
-	begin(&idle);
-	gaps(&idle, 100, 2 * PRICE);
+	gaps(100, 2 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
-	gaps(&idle, 3, 3 * PRICE);
-	gap(&idle, 1.5 * PRICE);
-	gaps(&idle, 3, 3 * PRICE);
+	gaps(3, 3 * PRICE);
+	gap(1.5 * PRICE);
+	gaps(3, 3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
 	/* None of them was a mistake. */
-	gap(&idle, 3 * PRICE);
+	gap(3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
 }
 END_TEST
@@ -86,24 +79,18 @@ END_TEST
 /* The limit is never more than 5 s, but what is lost by a hand-over is. */
 START_TEST(two_slow_hand_overs_are_as_long_as_they_are)
 {
-	struct idleness idle;
-
-	begin(&idle);
 	for (int i = 0; i < 10; i++)
-		gap_at(&idle, 20000, 12000);
+		gap_at(20000, 12000);
 	ck_assert_double_eq(idleness_limit(&idle, 20000), 5000);
 	for (int i = 0; i < 4; i++)
-		gap_at(&idle, 20000, 41000);
+		gap_at(20000, 41000);
 	ck_assert_double_eq(idleness_limit(&idle, 20000), 2500);
 }
 END_TEST
 
 START_TEST(what_another_thing_ends_is_no_gap)
 {
-	struct idleness idle;
-
-	begin(&idle);
-	gaps(&idle, 3, 3 * PRICE);
+	gaps(3, 3 * PRICE);
 	idle.told = PRICE;
 	for (int i = 0; i < 10; i++) {
 		idleness_begin(&idle, now += PRICE);
@@ -111,25 +98,22 @@ START_TEST(what_another_thing_ends_is_no_gap)
 		idleness_end(&idle, PRICE, now += i % 2 ? 1 : 10 * PRICE);
 	}
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
-	gap(&idle, 3 * PRICE);
+	gap(3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
 }
 END_TEST
 
 START_TEST(mistakes_make_it_careful)
 {
-	struct idleness idle;
-
-	begin(&idle);
 	for (int needed = 4; needed <= 64; needed *= 2) {
-		gaps(&idle, needed - 1, 3 * PRICE);
+		gaps(needed - 1, 3 * PRICE);
 		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
-		gap(&idle, 3 * PRICE);
+		gap(3 * PRICE);
 		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
-		gap(&idle, PRICE);
+		gap(PRICE);
 		ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE);
 	}
-	gaps(&idle, 64, 3 * PRICE);
+	gaps(64, 3 * PRICE);
 	ck_assert_double_eq(idleness_limit(&idle, PRICE), PRICE / 8);
 }
 END_TEST
@@ -139,6 +123,7 @@ int main(void)
 	Suite *suite = suite_create("idleness");
 	TCase *tc = tcase_create("idleness");
 
+	tcase_add_checked_fixture(tc, begin, NULL);
 	tcase_add_test(tc, the_gpu_is_left_to_it_for_the_price_of_a_turn);
 	tcase_add_test(tc, long_gaps_make_it_short);
 	tcase_add_test(tc, a_gap_is_short_up_to_two_hand_overs);
