@@ -116,6 +116,7 @@ $(ELF_TESTS): private KPARAMS_LIBS += $(ELF_LIBS)
 
 # The daemon's books and policy.
 $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_turns*.c)): $(OBJ)/tests/unit/daemon/turns_world.o
+$(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_parties*.c)): $(OBJ)/tests/unit/daemon/parties_world.o
 # It sets the clock.
 $(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_ms
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
