@@ -2,10 +2,13 @@
 #ifndef CUDAW_BOOKS_H
 #define CUDAW_BOOKS_H
 /*
- * The books of turns.h, for books.c and policy.c alone.
+ * The books of turns.h, for policy.c and those who write them alone: accounts.c notes what members say, handovers.c how
+ * their memory goes and comes back, and books.c says what follows.
  */
 #include "tools/daemon/idleness.h"
 #include "tools/daemon/turns.h"
+
+#define BOOKS_GOT_MS 2000 /* for a member to take what it got, and to say so */
 
 enum phase {
 	PHASE_RUNS,    /* with all of its memory; what it allocates it takes unasked */
@@ -106,6 +109,9 @@ struct turns {
 
 struct account *books_find(struct turns *t, uint32_t id);
 bool books_uses(const struct account *m, int gpu);
+bool books_has_one_gpu(const struct account *m);
+/* It runs, and has work. */
+bool books_is_active(const struct account *m);
 /* It gets room as it comes, on each GPU; others get all at once. */
 bool books_takes_parts(const struct account *m);
 /* It gets @bytes on @gpu that NVML may not show yet. */
@@ -139,6 +145,8 @@ void books_set_phase(struct account *m, enum phase phase, double now);
 void books_end_grow(struct account *m, int i);
 /* On all GPUs. */
 uint64_t books_room(const struct account *m);
+/* It has what it has, and no room for more. */
+void books_end_room(struct account *m);
 /* @m was given so much room, in all, on each GPU. */
 void books_give_room(struct account *m, const uint64_t *room, double now);
 /* Others may have the room that @m does not take. */
