@@ -166,7 +166,7 @@ $(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 # The libraries call the program's secure_getenv().
 $(O)/tests/programs/fork_binding: CFLAGS += -rdynamic
 
-$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/cuda_driver.c)
+$(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/cuda_driver.c) $(COMMON)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
 
 # What tests preload into a job comes before the sanitizers' runtime, so it is built without.
