@@ -6,7 +6,6 @@
 #include "common/nvml.h"
 #include "common/patience.h"
 #include "common/system/proc.h"
-#include "common/text.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/process/process.h"
 #include "tools/report/report.h"
@@ -29,7 +28,7 @@
 static int check_id(const struct restoring *r, pid_t id)
 {
 	bool whole = id == r->snapshot.manifest.pid;
-	char path[64], name[64] = "another process", why[80] = "";
+	char name[PROCESS_NAME], why[80] = "";
 	struct patience patience = {0};
 	pid_t parent;
 	char state;
@@ -38,16 +37,14 @@ static int check_id(const struct restoring *r, pid_t id)
 		usleep(RETRY_US);
 	if (kill(id, 0) < 0 && errno == ESRCH)
 		return EXIT_DONE;
-	snprintf(path, sizeof(path), "/proc/%d/comm", id);
-	host_read_line(path, name, sizeof(name));
 	if (state == 'Z')
 		snprintf(why, sizeof(why),
 			 "; it has ended, and its parent %d has not waited for it yet", parent);
 	else if (state == 'T')
 		snprintf(why, sizeof(why), "; it is stopped");
 	complain("%s: %s needs the id %d, which '%s' has now%s", r->path,
-		 whole ? "the job's process" : "another process or thread of the job", id, name,
-		 why);
+		 whole ? "the job's process" : "another process or thread of the job", id,
+		 process_name(id, name), why);
 	return EXIT_FAILED;
 }
 
@@ -131,7 +128,7 @@ static pid_t find_member(int directory, pid_t *id)
 static int check_sessions(const struct restoring *r, int directory)
 {
 	struct patience patience = {0};
-	char path[64], name[64] = "?", clean[64];
+	char name[PROCESS_NAME];
 	pid_t id, pid, parent;
 
 	/* That of one that has ended is free once its parent has waited for it. */
@@ -140,13 +137,10 @@ static int check_sessions(const struct restoring *r, int directory)
 		usleep(RETRY_US);
 	if (!pid)
 		return EXIT_DONE;
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	host_read_line(path, name, sizeof(name));
-	format_copy(clean, sizeof(clean), name);
 	complain(
 		"%s: the job needs the id %d, which is that of the session or process group of process %d (%s): "
 		"end it first",
-		r->path, id, pid, clean);
+		r->path, id, pid, process_name(pid, name));
 	return EXIT_FAILED;
 }
 

@@ -2,9 +2,8 @@
 #include "tools/process/criu/ports.h"
 
 #include "common/patience.h"
-#include "common/system/proc.h"
-#include "common/text.h"
 #include "tools/process/criu/descriptors.h"
+#include "tools/process/process.h"
 #include "tools/report/progress.h"
 
 #include <errno.h>
@@ -97,8 +96,8 @@ static void find_holder(const struct tcp_sockets *here, const struct tcp_end *en
 {
 	const struct tree nobody = {.n = 0};
 	const struct descriptor *holder = NULL;
-	char path[64], name[64] = "", clean[64];
 	struct descriptors all = {0};
+	char name[PROCESS_NAME];
 	bool ended = false;
 
 	*text = '\0';
@@ -110,12 +109,9 @@ static void find_holder(const struct tcp_sockets *here, const struct tcp_end *en
 		ended |= here->all[i].state == TCP_IS_ENDED;
 	}
 	*passes = ended && !holder;
-	if (holder) {
-		snprintf(path, sizeof(path), "/proc/%d/comm", holder->pid);
-		host_read_line(path, name, sizeof(name));
-		format_copy(clean, sizeof(clean), name);
-		snprintf(text, size, ": process %d (%s)", holder->pid, clean);
-	}
+	if (holder)
+		snprintf(text, size, ": process %d (%s)", holder->pid,
+			 process_name(holder->pid, name));
 	free(all.all);
 }
 
