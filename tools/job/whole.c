@@ -52,6 +52,7 @@ static bool is_stray(const struct search *search, pid_t pid)
 	if (pid <= 0 || pid == search->command || pid == getpid() || tree_has(search->tree, pid) ||
 	    !process_find(pid, &process) || process.uid != search->owner)
 		return false;
+	/* Not by scan_environment(), which makes a child for each process that may hang: this is one for all of them. */
 	host_environment(pid, settings[SETTING_JOB].name, its, sizeof(its));
 	return !strcmp(its, search->id) && process_is_there(&process);
 }
