@@ -7,7 +7,7 @@
  * through others), and in each step changes those of the rank before it by a kernel; then every
  * rank checks all that it can see, word by word. Rank 0 prints the steps.
  *
- * --gpus N: rank R uses GPU R % N. --self 1: each rank also imports its own allocations. --bare 1:
+ * --gpus N: rank R uses GPU R % N; --visible 1: and sees only that one. --self 1: each rank also imports its own allocations. --bare 1:
  * handles are released once the memory is mapped. --late N: in step N each rank makes, exports and
  * imports once more. --leaves N: in step N the last rank ends. --execs N: in step N it becomes another
  * program, and the others keep its memory mapped, and do not use it. --lingers N: after step N it goes on in an
@@ -44,7 +44,7 @@
 
 static unsigned long nranks = 2, nobjects = 4, mib = 4, ring, gpus = 1, self, bare, late, leaves,
 		     execs, lingers, deaf, frees, closes, waits, ballast, dmabuf, ipc, kib, pooled,
-		     nevents, parcels, apart, stays, host;
+		     nevents, parcels, apart, stays, host, visible;
 static unsigned long rank;
 static struct kernels kernels;
 static size_t size;
@@ -564,9 +564,27 @@ static void hold_apart(const char *setting)
 	setenv(setting, numbered, 1);
 }
 
+/* Of those that the program may use, by index or UUID, the GPU @index alone. */
+static void see_one(unsigned long index)
+{
+	const char *all = getenv("CUDA_VISIBLE_DEVICES");
+	char one[64];
+
+	snprintf(one, sizeof(one), "%lu", index);
+	if (all && *all) {
+		for (; index && strchr(all, ','); index--)
+			all = strchr(all, ',') + 1;
+		snprintf(one, sizeof(one), "%.*s", (int)strcspn(all, ","), all);
+	}
+	setenv("CUDA_VISIBLE_DEVICES", one, 1);
+}
+
 static void init(void)
 {
 	CUdevice dev;
+
+	if (visible)
+		see_one(rank % gpus);
 
 	if (apart) {
 		hold_apart("CUDAW_SIM_HOLD_OUT");
@@ -578,7 +596,7 @@ static void init(void)
 	if (rank == 1 && getenv("SHARING_FAULT"))
 		setenv("CUDAW_SIM_FAULT", getenv("SHARING_FAULT"), 1);
 	kernels_init(&kernels);
-	if (rank % gpus == 0)
+	if (visible || rank % gpus == 0)
 		return;
 	/* The module is this context's. */
 	CALL(cuDeviceGet(&dev, (int)(rank % gpus)));
@@ -601,7 +619,7 @@ int main(int argc, char **argv)
 		{"pooled", &pooled},   {"events", &nevents},   {"closes", &closes},
 		{"execs", &execs},     {"lingers", &lingers},  {"deaf", &deaf},
 		{"parcels", &parcels}, {"apart", &apart},      {"stays", &stays},
-		{"host", &host}};
+		{"host", &host},       {"visible", &visible}};
 	int status = 0, one;
 
 	step_parse(argc, argv, options, sizeof(options) / sizeof(options[0]));
