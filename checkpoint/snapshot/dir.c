@@ -278,15 +278,49 @@ void snapshot_dir_empty(int dir)
 		closedir(entries);
 }
 
-/* A process image is a flat directory of files. */
+static int open_directory(int dir, const char *name)
+{
+	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* A process image, and a part, is a flat directory of files. */
 static void remove_directory(int dir, const char *name)
 {
-	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = open_directory(dir, name);
 
 	if (fd >= 0) {
 		snapshot_dir_empty(fd);
 		close(fd);
 	}
+	unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+/* A part stays that a process may have its memory in. */
+static void remove_part(int parts, const char *name)
+{
+	int fd = open_directory(parts, name);
+	struct snapshot_error ignored;
+	bool used = fd >= 0 && snapshot_in_use_check(fd, getpid(), &ignored);
+
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && !used)
+		remove_directory(parts, name);
+}
+
+static void remove_parts(int dir, const char *name)
+{
+	int fd = open_directory(dir, name);
+	DIR *entries = fd < 0 ? NULL : snapshot_dir_list(fd);
+	struct dirent *entry;
+
+	while (entries && (entry = readdir(entries)))
+		if (!is_dots(entry->d_name))
+			remove_part(fd, entry->d_name);
+	if (entries)
+		closedir(entries);
+	if (fd >= 0)
+		close(fd);
 	unlinkat(dir, name, AT_REMOVEDIR);
 }
 
@@ -305,6 +339,8 @@ void snapshot_dir_clean(int dir,
 			continue;
 		if (kind == SNAPSHOT_HOST)
 			remove_directory(dir, entry->d_name);
+		else if (kind == SNAPSHOT_PARTS)
+			remove_parts(dir, entry->d_name);
 		else
 			unlinkat(dir, entry->d_name, 0);
 	}

@@ -67,7 +67,8 @@ DIR *snapshot_dir_list(int dir);
 void snapshot_dir_empty(int dir);
 
 /*
- * Remove every file and process image, except those for which @wanted(arg, kind, number) is true.
+ * Remove every file, process image and part, except those for which @wanted(arg, kind, number) is true, and parts that
+ * a process may have its memory in (in_use.h).
  */
 void snapshot_dir_clean(int dir,
 			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),

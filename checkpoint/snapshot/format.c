@@ -10,6 +10,7 @@ static const char *const prefixes[] = {
 	[SNAPSHOT_DATA] = "data-",
 	[SNAPSHOT_INDEX] = "index-",
 	[SNAPSHOT_HOST] = "host-",
+	[SNAPSHOT_PARTS] = "parts-",
 };
 
 void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_NAME_SIZE])
@@ -17,11 +18,19 @@ void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_
 	snprintf(name, SNAPSHOT_NAME_SIZE, "%s%u", prefixes[kind], number % 1000000000);
 }
 
+void snapshot_part_name(uint32_t number, int pid, char name[SNAPSHOT_PART_SIZE])
+{
+	char parts[SNAPSHOT_NAME_SIZE];
+
+	snapshot_name(SNAPSHOT_PARTS, number, parts);
+	snprintf(name, SNAPSHOT_PART_SIZE, "%s/%d", parts, pid);
+}
+
 bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *number)
 {
 	char made[SNAPSHOT_NAME_SIZE];
 
-	for (enum snapshot_kind k = SNAPSHOT_DATA; k <= SNAPSHOT_HOST; k++) {
+	for (enum snapshot_kind k = SNAPSHOT_DATA; k <= SNAPSHOT_PARTS; k++) {
 		size_t len = strlen(prefixes[k]);
 
 		if (strncmp(name, prefixes[k], len) || strlen(name) >= sizeof(made))

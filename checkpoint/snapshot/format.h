@@ -8,6 +8,7 @@
  *	DIR/index-N		the place of each chunk of GPU memory: the structs below
  *	DIR/data-N		chunks
  *	DIR/host-N/		the process image, if there is one
+ *	DIR/parts-N/PID/	such a directory of each further process of the image that uses CUDA
  *	DIR/in-use		the process whose memory is only there (in_use.h)
  *
  * Numbers are little-endian. N is decimal and never used twice in a directory, so that a file is
@@ -20,7 +21,8 @@
 #include <stdint.h>
 
 #define SNAPSHOT_FORMAT       "cudaw snapshot"
-#define SNAPSHOT_VERSION      3 /* of a manifest with a process image */
+#define SNAPSHOT_VERSION      4 /* of a manifest of several processes that use CUDA */
+#define SNAPSHOT_IMAGE        3 /* of one with a process image */
 #define SNAPSHOT_OBJECTS      2 /* of one with objects alone */
 #define SNAPSHOT_PLAIN        1 /* of one with neither, and of every index */
 #define SNAPSHOT_MANIFEST     "manifest.json"
@@ -33,6 +35,7 @@
 #define SNAPSHOT_ALIGN      4096UL      /* of chunks in data files, for direct I/O */
 #define SNAPSHOT_CHUNKS_MAX (1UL << 23) /* 16 TiB of GPU memory */
 #define SNAPSHOT_NUMBER_MAX 999999999U
+#define SNAPSHOT_PARTS_MAX  64 /* processes that use CUDA */
 #define SNAPSHOT_NAME_SIZE  16 /* "index-" and nine digits */
 
 /* How a chunk is stored; the values are the format's. */
@@ -72,12 +75,16 @@ struct snapshot_chunk {
 _Static_assert(sizeof(struct snapshot_header) == 64, "the format's");
 _Static_assert(sizeof(struct snapshot_chunk) == 64, "the format's");
 
-enum snapshot_kind { SNAPSHOT_DATA, SNAPSHOT_INDEX, SNAPSHOT_HOST };
+enum snapshot_kind { SNAPSHOT_DATA, SNAPSHOT_INDEX, SNAPSHOT_HOST, SNAPSHOT_PARTS };
 
 /* Write the name of the file or directory of that kind and number. */
 void snapshot_name(enum snapshot_kind kind, uint32_t number, char name[SNAPSHOT_NAME_SIZE]);
 
-/* The reverse. False if @name is not exactly a name that snapshot_name() makes. */
+/* The directory of the process @pid in parts-@number, without a slash before it. */
+#define SNAPSHOT_PART_SIZE (SNAPSHOT_NAME_SIZE + 12)
+void snapshot_part_name(uint32_t number, int pid, char name[SNAPSHOT_PART_SIZE]);
+
+/* The reverse of snapshot_name(). False if @name is not exactly a name that snapshot_name() makes. */
 bool snapshot_parse_name(const char *name, enum snapshot_kind *kind, uint32_t *number);
 
 /*

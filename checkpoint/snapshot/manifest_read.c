@@ -91,6 +91,14 @@ static int get_hex(const json_t *object, const char *key, uint64_t *high, uint64
 	return 0;
 }
 
+bool snapshot_manifest_has_part(const struct snapshot_manifest *m, int pid)
+{
+	for (size_t i = 0; i < m->nparts; i++)
+		if (m->parts[i] == pid)
+			return true;
+	return false;
+}
+
 static int get_devices(struct snapshot_manifest *m, struct snapshot_error *error)
 {
 	json_t *array, *object;
@@ -277,6 +285,27 @@ static int get_heads(struct snapshot_manifest *m, struct snapshot_error *error)
 	return 0;
 }
 
+/* The ids are different, and its own is one of them. */
+static int get_parts(struct snapshot_manifest *m, struct snapshot_error *error)
+{
+	json_t *array, *value;
+	size_t i;
+	int ret = get_array(m->root, "parts", SNAPSHOT_PARTS_MAX, &array, error);
+
+	if (ret)
+		return ret;
+	json_array_foreach(array, i, value) {
+		json_int_t pid = json_is_integer(value) ? json_integer_value(value) : 0;
+
+		if (pid <= 0 || pid > INT32_MAX || snapshot_manifest_has_part(m, pid))
+			return bad(error, "parts", "different process ids", array);
+		m->parts[m->nparts++] = pid;
+	}
+	if (m->nparts < 2 || !snapshot_manifest_has_part(m, m->pid))
+		return bad(error, "parts", "several process ids with that of this process", array);
+	return 0;
+}
+
 enum kind { A_TEXT, TEXT_OR_NULL, TEXTS, A_NUMBER, A_TIME, A_BOOLEAN };
 
 static bool is_text(const json_t *value)
@@ -413,7 +442,7 @@ static int check_format(const json_t *root, const char *text, size_t size, uint6
 					  "knows %d",
 				     *version, SNAPSHOT_VERSION);
 	if (*version < SNAPSHOT_PLAIN)
-		return bad(error, "version", "1, 2 or 3", json_object_get(root, "version"));
+		return bad(error, "version", "1 to 4", json_object_get(root, "version"));
 	if (!sealed)
 		return snapshot_fail(error, -EBADMSG,
 				     NAME ": damaged: its checksum is not that of its contents");
@@ -445,6 +474,8 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 	free(text);
 	if (!ret)
 		ret = get_heads(&m, error);
+	if (!ret && version >= SNAPSHOT_VERSION)
+		ret = get_parts(&m, error);
 	if (!ret)
 		ret = get_devices(&m, error);
 	if (!ret)
@@ -479,8 +510,10 @@ bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t 
 {
 	const struct snapshot_manifest *m = arg;
 
-	if (kind == SNAPSHOT_INDEX || kind == SNAPSHOT_HOST)
-		return number == m->index && (kind == SNAPSHOT_INDEX || m->image);
+	if (kind != SNAPSHOT_DATA)
+		return number == m->index &&
+		       (kind == SNAPSHOT_INDEX || (kind == SNAPSHOT_HOST && m->image) ||
+			(kind == SNAPSHOT_PARTS && m->nparts));
 	for (size_t i = 0; i < m->ndata; i++)
 		if (m->data[i].number == number)
 			return true;

@@ -21,6 +21,9 @@ struct snapshot_manifest {
 	time_t created;
 	uint8_t id[16];
 	int pid;
+	int parts
+		[SNAPSHOT_PARTS_MAX]; /* all processes that use CUDA, the one that has the image first */
+	size_t nparts;                /* 0: only this one */
 	int cuda;
 	unsigned int gpus;          /* of the machine; 0: not known */
 	char cudaw[32], driver[64]; /* empty: not known */
@@ -45,8 +48,11 @@ int snapshot_manifest_load(int dir, const char *name, struct snapshot_manifest *
 			   struct snapshot_error *error);
 void snapshot_manifest_free(struct snapshot_manifest *manifest);
 
-/* For snapshot_dir_clean(): true if the manifest @arg names that file or process image. */
+/* For snapshot_dir_clean(): true if the manifest @arg names that file, process image or directory of parts. */
 bool snapshot_manifest_names(const void *arg, enum snapshot_kind kind, uint32_t number);
+
+/* Whether the process @pid is one of manifest->parts. */
+bool snapshot_manifest_has_part(const struct snapshot_manifest *manifest, int pid);
 
 /*
  * Decode the string at @key of @object, or @object itself if @key is NULL, into bytes, cut to

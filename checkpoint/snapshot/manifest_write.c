@@ -276,6 +276,14 @@ static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
 	}
 }
 
+static void put_parts(struct json_out *out, const struct snapshot_facts *facts)
+{
+	json_open(out, "parts", '[');
+	for (size_t i = 0; i < facts->nparts; i++)
+		json_number(out, NULL, facts->parts[i]);
+	json_close(out, ']');
+}
+
 static void put_files(struct json_out *out)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -296,7 +304,8 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 		    const struct snapshot_facts *facts)
 {
 	char id[2 * sizeof(parts->id) + 1];
-	int version = parts->image      ? SNAPSHOT_VERSION
+	int version = facts->nparts     ? SNAPSHOT_VERSION
+		      : parts->image    ? SNAPSHOT_IMAGE
 		      : facts->nobjects ? SNAPSHOT_OBJECTS
 					: SNAPSHOT_PLAIN;
 
@@ -309,6 +318,8 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 	json_text(out, "cudaw", cudaw_version);
 	json_number(out, "created", time(NULL));
 	put_process(out);
+	if (facts->nparts)
+		put_parts(out, facts);
 	put_gpu(out, facts);
 	put_memory(out, parts);
 	if (version >= SNAPSHOT_OBJECTS)

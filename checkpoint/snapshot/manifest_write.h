@@ -49,6 +49,9 @@ struct snapshot_facts {
 	size_t ncontexts;
 	const struct snapshot_object *objects;
 	size_t nobjects;
+	/* All processes of the image that use CUDA; the first one's directory has the image. */
+	const int *parts;
+	size_t nparts; /* 0: only this one */
 	struct snapshot_phase phases[MANIFEST_PHASES];
 	size_t nphases;
 };

@@ -204,9 +204,12 @@ def flip(path, at, bit):
 
 def test_a_newer_version_is_named():
     path = copy(GOLDEN, data=False)
-    edit_manifest(path, lambda m: m.update(version=4))
-    refused_by_both(path, "manifest.json: version 4 is newer than this cudaw, which knows 3",
+    edit_manifest(path, lambda m: m.update(version=5))
+    refused_by_both(path, "manifest.json: version 5 is newer than this cudaw, which knows 4",
                     code=6)
+    for parts in (None, [], [1, 1], [1, "2"], [1, 1 << 32], list(range(1, 66))):
+        edit_manifest(path, lambda m, parts=parts: m.update(version=4, parts=parts))
+        refused_by_both(path, "manifest.json: parts: expected ", code=1)
     path = copy(GOLDEN, data=False)
     edit_index_bytes(path, lambda data: data.__setitem__(slice(8, 12), b"\2\0\0\0"))
     refused_by_both(path, os.path.basename(index_of(path)), "version 2 is newer", code=6)
