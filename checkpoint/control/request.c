@@ -58,7 +58,22 @@ static bool take_codec(const char **text, enum snapshot_codec *codec)
 	return snapshot_codec_parse(word, codec);
 }
 
-/* "[pause [MS]] [incremental] [hold] [image] [none|lz4|zstd] /DIR" */
+/* "[parts PID PID... ]" */
+static bool take_parts(const char **text, struct snapshot_plan *plan)
+{
+	uint64_t pid;
+
+	if (!skip_word(text, "parts "))
+		return true;
+	for (; line_numbers(text, INT_MAX, &pid, 1); *text += **text == ' ') {
+		if (plan->nparts == SNAPSHOT_PARTS_MAX)
+			return false;
+		plan->parts[plan->nparts++] = pid;
+	}
+	return plan->image && plan->nparts > 1;
+}
+
+/* "[pause [MS]] [incremental] [hold] [image [parts PID PID...]] [none|lz4|zstd] /DIR" */
 static bool take_snapshot(struct request *r)
 {
 	struct snapshot_plan *plan = &r->plan;
@@ -72,8 +87,8 @@ static bool take_snapshot(struct request *r)
 	plan->incremental = skip_word(&text, "incremental ");
 	plan->hold = skip_word(&text, "hold ");
 	plan->image = skip_word(&text, "image ");
-	return take_ms(r, 0, CONTROL_PAUSE_TIMEOUT_MS) && take_codec(&text, &plan->codec) &&
-	       *text == '/' &&
+	return take_ms(r, 0, CONTROL_PAUSE_TIMEOUT_MS) && take_parts(&text, plan) &&
+	       take_codec(&text, &plan->codec) && *text == '/' &&
 	       snprintf(plan->path, sizeof(plan->path), "%s", text) < (int)sizeof(plan->path);
 }
 

@@ -14,6 +14,9 @@ struct snapshot_plan {
 	enum snapshot_codec codec;
 	bool hold;  /* then give the host memory back: the snapshot alone has the data */
 	bool image; /* others will add a process image, and finish the snapshot */
+	/* The image will be of all these processes that use CUDA, and each writes its memory; none: only of this one. */
+	int parts[SNAPSHOT_PARTS_MAX];
+	size_t nparts;
 };
 
 #endif

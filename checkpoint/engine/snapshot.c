@@ -11,9 +11,11 @@
 #include "common/clock.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "engine: "
@@ -298,6 +300,8 @@ static int commit_snapshot(struct engine_op *op)
 	facts->ncontexts = count;
 	facts->objects = lists.objects;
 	facts->nobjects = lists.nobjects;
+	facts->parts = op->plan->parts;
+	facts->nparts = op->plan->nparts;
 	facts->gpus = engine_is_released() ? release_gpus() : 0;
 	facts->held = engine_is_released() ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
@@ -362,6 +366,29 @@ void engine_write_end(struct engine_op *op, double start)
 	end_snapshot(op, start);
 }
 
+/* All processes that share memory with this one must be in the snapshot: they come back together. */
+static int check_sharers(const struct snapshot_plan *plan, struct engine_result *result)
+{
+	pid_t other = sharing_other(plan->parts, plan->nparts);
+
+	return other ? engine_fail(
+			       result, END_UNSUPPORTED,
+			       "process %d shares GPU memory with this one, and is not in the snapshot",
+			       other)
+		     : 0;
+}
+
+/* Of the directory of a part. If it cannot be made, nor can that. */
+static void make_parent(const struct snapshot_plan *plan)
+{
+	char path[PATH_MAX];
+
+	if (!plan->nparts || plan->parts[0] == getpid())
+		return;
+	strcpy(path, plan->path);
+	mkdir(dirname(path), 0700);
+}
+
 void engine_snapshot(struct engine_op *op)
 {
 	struct engine_result *result = &op->written;
@@ -375,17 +402,12 @@ void engine_snapshot(struct engine_op *op)
 			    engine.held ? engine.place.path : "");
 		return;
 	}
-	if (sharing_is_joint()) {
-		engine_fail(
-			result, END_UNSUPPORTED,
-			"other processes share GPU memory with this one, which no snapshot has yet");
-		return;
-	}
-	if (engine_check_host_memory(result))
+	if (check_sharers(op->plan, result) || engine_check_host_memory(result))
 		return;
 	if (op->plan->image && !engine_is_released() &&
 	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;
+	make_parent(op->plan);
 	if ((op->plan->image && engine_release_all(op, result)) ||
 	    begin_saving(op, engine.saved.used_slots))
 		return;

@@ -149,4 +149,7 @@ void sharing_run(void);
 /* True if other processes take part in the pause under way. */
 bool sharing_is_joint(void);
 
+/* A process, not gone, that this one has paused with because of shared memory, and that is none of @pids; 0: none. */
+pid_t sharing_other(const int *pids, size_t n);
+
 #endif

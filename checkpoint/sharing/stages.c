@@ -98,6 +98,20 @@ bool sharing_is_joint(void)
 	return sharing.nmembers;
 }
 
+pid_t sharing_other(const int *pids, size_t n)
+{
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		pid_t pid = sharing.members[i].process.pid;
+		bool found = is_gone(&sharing.members[i]);
+
+		for (size_t k = 0; k < n && !found; k++)
+			found = pids[k] == pid;
+		if (!found)
+			return pid;
+	}
+	return 0;
+}
+
 static struct sharing_member *find_member(const struct sharing_process *process)
 {
 	for (size_t i = 0; i < sharing.nmembers; i++)

@@ -20,13 +20,15 @@
  *	resume [TIMEOUT_MS]	resume; TIMEOUT_MS bounds the wait for GPU memory; 0 or
  *				none: no limit
  *	trim			give back the host and GPU memory that a running job keeps for later
- *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image]
+ *	snapshot [pause [TIMEOUT_MS]] [incremental] [hold] [image [parts PID PID...]]
  *	[none|lz4|zstd] DIR	write the memory that a paused job has saved to the directory DIR,
  *				an absolute path. pause: a job that is not paused is paused, and
  *				written while it is copied; it runs on after a failure, otherwise
  *				at done; incremental: keep the data that the snapshot there has;
  *				hold: give the host memory back, a resume reads the snapshot; image:
  *				leave it unfinished, for a process image to be added (FORMAT.md);
+ *				parts: this image will be of all these processes (as they see their ids),
+ *				which may share memory; each is asked likewise, with a directory of its own;
  *				the last word: how to compress (none)
  *	done DIR		the snapshot in DIR, requested with pause or image, is complete or
  *				given up. A job that was paused only for it resumes. A job that

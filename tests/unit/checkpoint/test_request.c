@@ -85,6 +85,10 @@ static const char *const invalid[] = {
 	"snapshot lz5 /d",
 	"snapshot pause 99999999999 /d",
 	"snapshot image hold /d",
+	"snapshot parts 1 2 /d",
+	"snapshot image parts 1 /d",
+	"snapshot image parts /d",
+	"snapshot image parts 1 2 x /d",
 	"done",
 	"done dir",
 	"moved",
@@ -162,6 +166,19 @@ START_TEST(a_snapshot)
 }
 END_TEST
 
+START_TEST(a_snapshot_of_several)
+{
+	const int parts[] = {7, 2147483647};
+
+	request_parse("snapshot hold image parts 7 2147483647 zstd /a b", &r);
+	ck_assert_int_eq(r.id, REQUEST_SNAPSHOT);
+	ck_assert_uint_eq(r.plan.nparts, 2);
+	ck_assert_mem_eq(r.plan.parts, parts, sizeof(parts));
+	ck_assert_int_eq(r.plan.codec, SNAPSHOT_ZSTD);
+	ck_assert_str_eq(r.plan.path, "/a b");
+}
+END_TEST
+
 START_TEST(a_snapshot_that_has_moved)
 {
 	request_parse("moved " UUID "=" OTHER " " OTHER "=" UUID " /a b", &r);
@@ -215,6 +232,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_line_that_is_valid, 0, sizeof(valid) / sizeof(valid[0]));
 	tcase_add_loop_test(tc, a_line_that_is_not, 0, sizeof(invalid) / sizeof(invalid[0]));
 	tcase_add_loop_test(tc, a_snapshot, 0, sizeof(snapshots) / sizeof(snapshots[0]));
+	tcase_add_test(tc, a_snapshot_of_several);
 	tcase_add_test(tc, a_snapshot_that_has_moved);
 	tcase_add_test(tc, orders);
 	tcase_add_test(tc, the_most_targets);
