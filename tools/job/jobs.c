@@ -213,7 +213,8 @@ static bool call(struct round *round, struct job *job)
 	if (job->party && request->party_text)
 		send_line(job, request->party_text, job->token);
 	else
-		send_line(job, request->text, job->party ? 0 : job->token);
+		send_line(job, job->request ? job->request : request->text,
+			  job->party ? 0 : job->token);
 	return true;
 }
 

@@ -140,6 +140,7 @@ struct job {
 	char note[256];
 	struct job_progress progress;
 
+	const char *request; /* for it alone, in place of that for all of jobs_ask(); NULL: none */
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
 	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
 	size_t rank; /* in it */

@@ -86,8 +86,8 @@ int outcome_ask(struct job *job, const char *verb, const char *doing, const char
 	return outcome_ask_by(job, verb, doing, request, outcome_line);
 }
 
-int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
-		   int (*line)(struct job *job, const struct line *line))
+static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
+	       const char *request, int (*line)(struct job *job, const struct line *line))
 {
 	struct job_request ask = {
 		.text = request,
@@ -97,15 +97,36 @@ int outcome_ask_by(struct job *job, const char *verb, const char *doing, const c
 		.silence = true,
 	};
 	char text[PROTOCOL_MESSAGE];
-	int code;
+	int code = EXIT_DONE;
 
-	job->note[0] = '\0';
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->note[0] = '\0';
 	progress_begin(doing);
-	jobs_ask(&job, 1, &ask);
+	jobs_ask(jobs, n, &ask);
 	progress_end();
-	if (outcome_is_good(job))
-		return EXIT_DONE;
-	code = outcome_explain(job, text, sizeof(text));
-	complain("%s %s: %s", verb, outcome_label(job), text);
+	for (size_t i = 0; i < n; i++) {
+		int one;
+
+		if (outcome_is_good(jobs[i]))
+			continue;
+		one = outcome_explain(jobs[i], text, sizeof(text));
+		complain("%s %s: %s", verb, outcome_label(jobs[i]), text);
+		code = code ? code : one;
+	}
+	return code;
+}
+
+int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
+		   int (*line)(struct job *job, const struct line *line))
+{
+	return ask(&job, 1, verb, doing, request, line);
+}
+
+int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing)
+{
+	int code = ask(jobs, n, verb, doing, NULL, outcome_line);
+
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->request = NULL;
 	return code;
 }

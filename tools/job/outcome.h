@@ -31,4 +31,10 @@ int outcome_ask(struct job *job, const char *verb, const char *doing, const char
 int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
 		   int (*line)(struct job *job, const struct line *line));
 
+/*
+ * The same for @n of them at once, each with its job->request, which is cleared. Returns the exit code of the first
+ * failure.
+ */
+int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing);
+
 #endif
