@@ -70,8 +70,9 @@ static int find_image(const struct snapshot *s, struct found *found)
 }
 
 /* The caller frees found->opened with criu_files_free(). */
-static void find_all(const struct snapshot *s, struct found *found)
+static void find_all(const struct opened *all, struct found *found)
 {
+	const struct snapshot *s = &all->parts[0].snapshot;
 	struct stat st = {0};
 
 	*found = (struct found){.files = s->manifest.ndata + 2};
@@ -80,6 +81,10 @@ static void find_all(const struct snapshot *s, struct found *found)
 	fstatat(s->dir, SNAPSHOT_MANIFEST, &st, AT_SYMLINK_NOFOLLOW);
 	found->files += found->image_files;
 	found->bytes = st.st_size + snapshot_memory_bytes(s) + found->image_bytes;
+	for (size_t i = 1; i < all->n; i++) {
+		found->files += all->parts[i].snapshot.manifest.ndata + 2;
+		found->bytes += snapshot_memory_bytes(&all->parts[i].snapshot);
+	}
 }
 
 static json_t *opened_json(const struct criu_files *opened)
@@ -99,13 +104,33 @@ static void set_list(json_t *root, const json_t *facts, const char *key)
 	json_object_set(root, key, json_is_array(list) ? list : json_null());
 }
 
-static void print_json(const struct snapshot *s, const struct found *found)
+/* Of the further processes that use CUDA: what a manifest says of each. */
+static json_t *parts_json(const struct opened *all)
 {
+	static const char *const keys[] = {"process", "devices", "totals"};
+	json_t *list = json_array();
+
+	for (size_t i = 1; i < all->n; i++) {
+		const json_t *root = all->parts[i].snapshot.manifest.root;
+		json_t *part = json_object();
+
+		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+			json_object_set(part, keys[k], json_object_get(root, keys[k]));
+		json_array_append_new(list, part);
+	}
+	return list;
+}
+
+static void print_json(const struct opened *all, const struct found *found)
+{
+	const struct snapshot *s = &all->parts[0].snapshot;
 	json_t *root = s->manifest.root;
 
 	json_object_set_new(root, "path", output_text(s->path));
 	json_object_set_new(root, "disk", json_integer(found->bytes));
 	json_object_set_new(root, "age", json_integer(time(NULL) - s->manifest.created));
+	if (all->n > 1)
+		json_object_set_new(root, "further", parts_json(all));
 	if (s->manifest.image && !found->image) {
 		json_object_set_new(root, "image_bytes", json_integer(found->image_bytes));
 		json_object_set_new(root, "opened", opened_json(&found->opened));
@@ -135,6 +160,19 @@ static void print_process(const struct snapshot *s)
 	strftime(date, sizeof(date), "%F %T", localtime_r(&s->manifest.created, &tm));
 	printf("made      %s, %s ago, by cudaw %s\n", date,
 	       format_duration(age, seconds > 0 ? seconds * 1000 : 0), s->manifest.cudaw);
+}
+
+static void print_parts(const struct opened *all)
+{
+	char bytes[FORMAT_SIZE];
+
+	for (size_t i = 1; i < all->n; i++) {
+		const struct snapshot_manifest *m = &all->parts[i].snapshot.manifest;
+
+		printf("process   %d, too, uses CUDA: %s on %zu GPU%s\n", m->pid,
+		       format_bytes(bytes, m->totals.bytes), m->ndevices,
+		       m->ndevices == 1 ? "" : "s");
+	}
 }
 
 /* Early writers noted neither. */
@@ -229,8 +267,11 @@ static void print_sizes(const struct snapshot *s, const struct found *found)
 
 int cmd_inspect(int argc, char **argv)
 {
-	struct snapshot s;
+	struct opened all;
+	const struct snapshot *s;
+	struct snapshot whole = {0};
 	struct found found;
+	int devices[SNAPSHOT_PARTS_MAX][GPU_MAX];
 	bool json = false;
 	int code, ret;
 
@@ -239,22 +280,30 @@ int cmd_inspect(int argc, char **argv)
 		return code;
 	if (!names_given(argc, argv, "directory", true))
 		return usage_error("inspect");
-	ret = opened_open(argv[optind], &s);
-	if (ret)
+	ret = opened_open(argv[optind], &all);
+	if (!ret)
+		ret = opened_unite(&all, &whole, devices);
+	if (ret) {
+		opened_close(&all);
 		return ret;
-	find_all(&s, &found);
+	}
+	s = &all.parts[0].snapshot;
+	find_all(&all, &found);
 	if (json) {
-		print_json(&s, &found);
+		print_json(&all, &found);
 	} else {
-		print_process(&s);
+		print_process(s);
+		print_parts(&all);
 		print_job(&found);
-		print_devices(&s);
-		print_sizes(&s, &found);
+		print_devices(&whole);
+		print_sizes(s, &found);
 	}
 	if (found.image)
 		ret = opened_refuse(argv[optind], found.image, &found.error);
 	criu_files_free(&found.opened);
 	json_decref(found.facts);
-	snapshot_close(&s);
+	free(whole.manifest.devices);
+	free(whole.manifest.regions);
+	opened_close(&all);
 	return ret;
 }

@@ -49,6 +49,16 @@ static void add_phase(json_t *phases, const char *name, double ms)
 	json_array_append_new(phases, json_pack("{s:s, s:o}", "name", name, "ms", output_ms(ms)));
 }
 
+static double verify_ms(const struct restoring *r)
+{
+	double ms = 0;
+
+	for (size_t i = 0; i < r->opened.n; i++)
+		if (r->readings[i].ms > ms)
+			ms = r->readings[i].ms;
+	return ms;
+}
+
 /* The phases in their order: ours, and those of the job's resume. */
 static void report_json(const struct restoring *r, const struct job_transfer *resume, double ms)
 {
@@ -56,15 +66,15 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 
 	add_phase(phases, "check", r->check_ms);
 	if (!r->unverified)
-		add_phase(phases, "verify", r->reading.ms);
+		add_phase(phases, "verify", verify_ms(r));
 	add_phase(phases, "criu", r->criu_ms);
 	add_phase(phases, "start", r->start_ms);
 	for (int i = 0; i < resume->nphases; i++)
 		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
-	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o}", "pid", r->snapshot.manifest.pid,
-			   "path", output_text(r->path), "paused", (int)r->paused, "bytes",
-			   (json_int_t)r->snapshot.manifest.totals.bytes, "ms", output_ms(ms),
-			   "phases", phases);
+	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o}", "pid",
+			   r->opened.parts->snapshot.manifest.pid, "path", output_text(r->path),
+			   "paused", (int)r->paused, "bytes", (json_int_t)opened_bytes(&r->opened),
+			   "ms", output_ms(ms), "phases", phases);
 	output_json(object);
 	json_decref(object);
 }
@@ -77,10 +87,9 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 	if (r->json)
 		report_json(r, resume, ms);
 	else
-		printf("%d %s: %s of GPU memory in %s\n", r->snapshot.manifest.pid,
+		printf("%d %s: %s of GPU memory in %s\n", r->opened.parts->snapshot.manifest.pid,
 		       r->paused ? "is restored, paused" : "goes on",
-		       format_bytes(bytes, r->snapshot.manifest.totals.bytes),
-		       format_duration(took, ms));
+		       format_bytes(bytes, opened_bytes(&r->opened)), format_duration(took, ms));
 }
 
 /* The job, and those of its processes that outlive their parents, are our children. Returns an exit code. */
@@ -116,10 +125,13 @@ static int run(struct restoring *r, const char *path)
 		complain("%s: %s", path, strerror(errno));
 		return end_of(r, EXIT_FAILED);
 	}
-	ret = opened_open(r->path, &r->snapshot);
-	if (ret)
-		return end_of(r, ret);
-	ret = restoring_check(r);
+	for (size_t i = 0; i < SNAPSHOT_PARTS_MAX; i++)
+		r->readings[i].memory = -1;
+	ret = opened_open(r->path, &r->opened);
+	if (!ret)
+		ret = opened_unite(&r->opened, &r->whole, r->devices);
+	if (!ret)
+		ret = restoring_check(r);
 	r->check_ms = clock_ms() - r->began;
 	if (!ret && r->check) {
 		printf("%s can be restored here\n", r->path);
@@ -132,7 +144,9 @@ static int run(struct restoring *r, const char *path)
 	memory_files_free(&r->memory_files);
 	free(r->ports.all);
 	json_decref(r->facts);
-	snapshot_close(&r->snapshot);
+	free(r->whole.manifest.devices);
+	free(r->whole.manifest.regions);
+	opened_close(&r->opened);
 	return end_of(r, ret);
 }
 
@@ -144,7 +158,7 @@ int cmd_restore(int argc, char **argv)
 		{"wait", no_argument, NULL, 'w'},      {"check", no_argument, NULL, 'C'},
 		{"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
 	};
-	struct restoring r = {.reading.memory = -1};
+	struct restoring r = {0};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "g:jh", options, NULL)) != -1) {

@@ -9,6 +9,7 @@
 #include "common/protocol/rundir.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/job/outcome.h"
+#include "tools/job/together.h"
 #include "tools/process/criu/tree.h"
 #include "tools/report/report.h"
 
@@ -17,6 +18,7 @@
 #include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -98,7 +100,7 @@ static int make_socket_directories(const struct restoring *r)
 /* Make the directory of the job's socket, which CRIU binds again. 0 or a negative errno. */
 static int make_runtime_dir(struct restoring *r)
 {
-	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	const json_t *process = json_object_get(r->opened.parts->snapshot.manifest.root, "process");
 	/* Root may restore another user's job. */
 	uid_t uid = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
 	char *path = r->runtime_dir, usual[PATH_MAX];
@@ -107,7 +109,8 @@ static int make_runtime_dir(struct restoring *r)
 	int dir;
 
 	/* The manifest names the job's user, and the directory's owner may have written it. */
-	if (!geteuid() && !fstat(r->snapshot.dir, &st) && st.st_uid && st.st_uid != uid) {
+	if (!geteuid() && !fstat(r->opened.parts->snapshot.dir, &st) && st.st_uid &&
+	    st.st_uid != uid) {
 		complain("%s: it belongs to user %u, but its manifest names user %u", r->path,
 			 st.st_uid, uid);
 		return -EPERM;
@@ -140,17 +143,18 @@ static int make_runtime_dir(struct restoring *r)
 	return 0;
 }
 
-/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs if one has changed. */
-static void make_request(const struct restoring *r, char *text, size_t size)
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs of the part if one has changed. */
+static void make_request(const struct restoring *r, size_t part, char *text, size_t size)
 {
-	const struct snapshot_manifest *m = &r->snapshot.manifest;
+	const struct snapshot_manifest *m = &r->opened.parts[part].snapshot.manifest;
+	const char *path = r->opened.parts[part].path;
 	size_t len = snprintf(text, size, "moved ");
 
 	for (size_t i = 0; i < m->ndevices && r->needs.moved && len < size; i++)
 		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
-				r->needs.probe.devices[r->needs.map[i]].uuid);
-	if (len < size)
-		snprintf(text + len, size - len, "%s", r->path);
+				r->needs.probe.devices[r->needs.map[r->devices[part][i]]].uuid);
+	if (len + strlen(path) < size)
+		strcpy(text + len, path);
 }
 
 static bool answers(struct job *job, const struct process *process)
@@ -173,7 +177,7 @@ static pid_t find_first(const struct restoring *r)
 {
 	json_int_t root = json_integer_value(json_object_get(r->facts, "root"));
 
-	return root > 0 && root <= INT_MAX ? root : r->snapshot.manifest.pid;
+	return root > 0 && root <= INT_MAX ? root : r->opened.parts->snapshot.manifest.pid;
 }
 
 static int ward = -1; /* a descriptor of the first process */
@@ -193,6 +197,12 @@ static void pass_signals_on(const struct restoring *r)
 	criu_handle_signals(pass_on);
 }
 
+static void drop_readings(struct restoring *r)
+{
+	for (size_t i = 0; i < r->opened.n && !r->unverified; i++)
+		reading_drop(&r->readings[i]);
+}
+
 static const struct tree *held_back; /* what is to run once the job has its memory */
 
 /* The job runs, and resumes without this command: an interrupt ends that, but must not leave the others stopped. */
@@ -210,40 +220,69 @@ static int resume_line(struct job *job, const struct line *line)
 	return outcome_line(job, line);
 }
 
-/* The job's process runs: tell it the path of its snapshot, and resume the job. */
-static int go_on(struct restoring *r, const struct process *process,
-		 const struct job_directory *directory, struct job_transfer *resume)
+/* Tell all parts where their memory is. Returns an exit code. */
+static int tell_moved(struct restoring *r, struct job **jobs)
 {
-	pid_t pid = process->pid;
-	struct job job = {.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
-	char request[PROTOCOL_LINE];
-	double begin = clock_ms();
-	bool stays;
+	char(*requests)[PROTOCOL_LINE] = calloc(r->opened.n, sizeof(*requests));
+	int ret = requests ? EXIT_DONE : EXIT_FAILED;
+
+	for (size_t i = 0; i < r->opened.n && !ret; i++)
+		ret = answers(jobs[i], &jobs[i]->process) ? EXIT_DONE : EXIT_FAILED;
+	for (size_t i = 0; i < r->opened.n && !ret; i++) {
+		make_request(r, i, requests[i], sizeof(requests[i]));
+		jobs[i]->request = requests[i];
+		jobs[i]->token = r->unverified ? 0 : r->readings[i].memory;
+	}
+	if (!ret)
+		ret = outcome_ask_each(jobs, r->opened.n, "restore", "restoring");
+	for (size_t i = 0; i < r->opened.n; i++)
+		jobs[i]->token = 0;
+	free(requests);
+	return ret;
+}
+
+/* Whether it has ended so because somebody wants it paused, or because of one that has. */
+static bool stays_paused(const struct job *job)
+{
+	return !job->error && (job->end == END_BUSY || job->end == END_TURN);
+}
+
+/* The job's processes that use CUDA have their memory: resume them. Returns an exit code. */
+static int resume_all(struct restoring *r, struct job **jobs)
+{
+	bool stays = true;
 	int ret;
 
-	make_request(r, request, sizeof(request));
-	ret = answers(&job, process) ? EXIT_DONE : EXIT_FAILED;
-	job.token = r->unverified ? 0 : r->reading.memory;
-	if (!ret)
-		ret = outcome_ask(&job, "restore", "restoring", request);
-	job.token = 0;
+	/* The job still has the figures of an earlier resume. */
+	for (size_t i = 0; i < r->opened.n; i++)
+		jobs[i]->status.resume = (struct job_transfer){0};
+	ret = r->opened.n > 1
+		      ? together_resume(jobs, r->opened.n, "restore", "restoring", resume_line)
+		      : outcome_ask_by(jobs[0], "restore", "restoring", "resume", resume_line);
+	for (size_t i = 0; i < r->opened.n; i++)
+		stays &= stays_paused(jobs[i]);
+	r->left = ret && stays;
+	if (r->left && jobs[0]->end == END_BUSY)
+		complain("%d stays paused", jobs[0]->pid);
+	return ret;
+}
+
+/* The job's processes run: tell them the paths of their snapshots, and resume the job. */
+static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *resume)
+{
+	double begin = clock_ms();
+	int ret = tell_moved(r, jobs);
+
 	/* A job that has not taken the memory reads the snapshot, and needs the room. */
-	if (!r->unverified)
-		reading_drop(&r->reading);
+	drop_readings(r);
 	if (!ret && r->wait)
 		pass_signals_on(r);
 	if (!ret)
 		bear_interrupt();
 	r->start_ms = clock_ms() - begin;
-	/* The job still has the figures of an earlier resume. */
-	job.status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
-		ret = outcome_ask_by(&job, "restore", "restoring", "resume", resume_line);
-	stays = ret && !job.error && job.end == END_BUSY;
-	if (stays)
-		complain("%d stays paused", job.pid);
-	r->left = stays || (ret && !job.error && job.end == END_TURN);
-	*resume = job.status.resume;
+		ret = resume_all(r, jobs);
+	*resume = jobs[0]->status.resume;
 	/* It is the restore that failed, whatever the job says. */
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }
@@ -260,7 +299,6 @@ static void disown(void)
 static void end_processes(const struct restoring *r, const struct job_directory *directory,
 			  struct tree *tree)
 {
-	const struct job job = {.own_pid = r->snapshot.manifest.pid, .directory = directory};
 	struct process self;
 
 	disown();
@@ -271,8 +309,41 @@ static void end_processes(const struct restoring *r, const struct job_directory 
 	else
 		complain(
 			"%s: the new processes, %d and its children, do not end; the snapshot is unchanged",
-			r->path, job.own_pid);
-	job_unlink(&job);
+			r->path, r->opened.parts->snapshot.manifest.pid);
+	for (size_t i = 0; i < r->opened.n; i++)
+		job_unlink(&(struct job){.own_pid = r->opened.parts[i].snapshot.manifest.pid,
+					 .directory = directory});
+}
+
+static void begin_readings(struct restoring *r)
+{
+	size_t beside = r->image_bytes;
+
+	for (size_t i = 0; i < r->opened.n; i++)
+		beside += r->opened.parts[i].snapshot.index.nplaces * SNAPSHOT_CHUNK;
+	/* Of the first ones the memory may not be taken yet when the last one looks how much there is. */
+	for (size_t i = 0; i < r->opened.n; i++)
+		reading_begin(&r->readings[i], &r->opened.parts[i].snapshot, !r->paused,
+			      beside - r->opened.parts[i].snapshot.index.nplaces * SNAPSHOT_CHUNK);
+}
+
+/* Wait for all, and refuse the first one that is damaged. Returns an exit code. */
+static int end_readings(struct restoring *r)
+{
+	for (size_t i = 0; i < r->opened.n; i++) {
+		struct reading *reading = &r->readings[i];
+		const char *path = r->opened.parts[i].path;
+		int ret = reading_end(reading, path);
+
+		/* From here on an interrupt waits until the job knows where its snapshot is. */
+		if (criu_is_interrupted()) {
+			complain("%s: interrupted", r->path);
+			return EXIT_FAILED;
+		}
+		if (ret)
+			return opened_refuse(path, ret, &reading->error);
+	}
+	return EXIT_DONE;
 }
 
 /*
@@ -282,7 +353,7 @@ static void end_processes(const struct restoring *r, const struct job_directory 
 static int start_stopped(struct restoring *r, int images, struct tree *tree)
 {
 	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE];
-	uint32_t index = r->snapshot.manifest.index;
+	uint32_t index = r->opened.parts->snapshot.manifest.index;
 	double begin = clock_ms();
 	bool started;
 
@@ -292,7 +363,7 @@ static int start_stopped(struct restoring *r, int images, struct tree *tree)
 	snprintf(path, sizeof(path), "%s/%s", r->path, name);
 	/* With --paused the job's memory stays in the snapshot. */
 	if (!r->unverified)
-		reading_begin(&r->reading, &r->snapshot, !r->paused, r->image_bytes);
+		begin_readings(r);
 	started = criu_restore(&r->criu, images, path, tcp_are_connected(&r->ports));
 	r->criu_ms = clock_ms() - begin;
 	if (!r->wait)
@@ -317,39 +388,56 @@ static void keep_stopped(const struct restoring *r, struct tree *tree)
 	}
 }
 
+/* The processes that use CUDA, in @all, and in @jobs. Returns an exit code. */
+static int find_jobs(const struct restoring *r, const struct job_directory *directory,
+		     const struct tree *tree, struct job *all, struct job **jobs)
+{
+	for (size_t i = 0; i < r->opened.n; i++) {
+		pid_t pid = r->opened.parts[i].snapshot.manifest.pid;
+
+		all[i] = (struct job){.own_pid = pid, .pid = pid, .directory = directory, .fd = -1};
+		jobs[i] = &all[i];
+		if (tree_has(tree, pid) && process_find(pid, &all[i].process))
+			continue;
+		complain("%s: CRIU succeeded, but there is no process %d", r->path, pid);
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
+}
+
 /*
- * Every byte is checked: let the job's process run, and resume the job; then let the others run, so that they have not
- * if that fails. Returns an exit code.
+ * Every byte is checked: let the processes that use CUDA run, and resume them; then let the others run, so that they
+ * have not if that fails. Returns an exit code.
  */
 static int let_run(struct restoring *r, const struct job_directory *directory, struct tree *tree,
 		   struct job_transfer *resume)
 {
-	pid_t pid = r->snapshot.manifest.pid;
+	struct job *all = calloc(r->opened.n, sizeof(*all)), *jobs[SNAPSHOT_PARTS_MAX];
 	struct snapshot_error error;
-	struct process process;
-	int ret = r->unverified ? 0 : reading_end(&r->reading, r->path);
+	int ret = all ? EXIT_DONE : EXIT_FAILED;
 
-	/* From here on an interrupt waits until the job knows where its snapshot is. */
-	if (criu_is_interrupted()) {
+	if (!ret && !r->unverified)
+		ret = end_readings(r);
+	else if (!ret && criu_is_interrupted()) {
 		complain("%s: interrupted", r->path);
-		return EXIT_FAILED;
+		ret = EXIT_FAILED;
 	}
-	if (ret)
-		return opened_refuse(r->path, r->reading.result, &r->reading.error);
-	if (!tree_has(tree, pid) || !process_find(pid, &process)) {
-		complain("%s: CRIU succeeded, but there is no process %d", r->path, pid);
-		return EXIT_FAILED;
-	}
-	if (memory_files_give(&r->memory_files, &error)) {
+	if (!ret)
+		ret = find_jobs(r, directory, tree, all, jobs);
+	if (!ret && memory_files_give(&r->memory_files, &error)) {
 		complain("%s: %s", r->path, error.text);
-		return EXIT_FAILED;
+		ret = EXIT_FAILED;
 	}
-	keep_stopped(r, tree);
-	held_back = tree;
-	process_signal(&process, 0, SIGCONT);
-	ret = go_on(r, &process, directory, resume);
-	if (!ret || r->left)
-		tree_continue(tree);
+	if (!ret) {
+		keep_stopped(r, tree);
+		held_back = tree;
+		for (size_t i = 0; i < r->opened.n; i++)
+			process_signal(&all[i].process, 0, SIGCONT);
+		ret = go_on(r, jobs, resume);
+		if (!ret || r->left)
+			tree_continue(tree);
+	}
+	free(all);
 	return ret;
 }
 
@@ -363,7 +451,8 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
 	directory = (struct job_directory){.path = r->runtime_dir, .owner = r->uid};
-	images = host_image_open(r->snapshot.dir, r->snapshot.manifest.index, &error);
+	images = host_image_open(r->opened.parts->snapshot.dir,
+				 r->opened.parts->snapshot.manifest.index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);
 	/* A Ctrl-C must not leave processes that are stopped, or do not know where the snapshot is now. */
@@ -377,8 +466,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 		end_processes(r, &directory, &tree);
 	if (ret && !r->left)
 		memory_files_unmake(&r->memory_files);
-	if (!r->unverified)
-		reading_drop(&r->reading);
+	drop_readings(r);
 	criu_hold_signals(false);
 	return ret;
 }

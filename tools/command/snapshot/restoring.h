@@ -9,6 +9,7 @@
 #include "checkpoint/snapshot/io.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/gpu.h"
+#include "tools/command/snapshot/opened.h"
 #include "tools/command/snapshot/reading.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
@@ -31,7 +32,11 @@ struct restoring {
 	bool left; /* somebody paused it before it ran on */
 	double began;
 	double check_ms, criu_ms, start_ms;
-	struct snapshot snapshot;
+	struct opened opened;
+	struct snapshot whole; /* of all parts, by opened_unite() */
+	int devices[SNAPSHOT_PARTS_MAX][GPU_MAX];
+	struct reading readings
+		[SNAPSHOT_PARTS_MAX]; /* of the GPU memory of each part, unless @unverified */
 	struct needs needs;
 	struct criu_files files;
 	json_t *facts; /* host.json, once it is checked */
@@ -45,7 +50,6 @@ struct restoring {
 	int image;    /* result of reading it: 0 or a negative errno, with image_error */
 	size_t image_bytes;
 	struct snapshot_error image_error;
-	struct reading reading; /* of the GPU memory, unless @unverified */
 };
 
 /*

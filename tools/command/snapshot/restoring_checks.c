@@ -21,13 +21,22 @@
 #define PARENT_MS 3000 /* for a parent to wait(2) for a process that has ended */
 #define RETRY_US  20000
 
+/* Whether @id is of a process that uses CUDA. */
+static bool is_job(const struct restoring *r, pid_t id)
+{
+	for (size_t i = 0; i < r->opened.n; i++)
+		if (r->opened.parts[i].snapshot.manifest.pid == id)
+			return true;
+	return false;
+}
+
 /*
  * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process
  * has just ended, as by 'snapshot --stop', its parent may need a moment to wait(2) for it.
  */
 static int check_id(const struct restoring *r, pid_t id)
 {
-	bool whole = id == r->snapshot.manifest.pid;
+	bool whole = is_job(r, id);
 	char name[PROCESS_NAME], why[80] = "";
 	struct patience patience = {0};
 	pid_t parent;
@@ -52,7 +61,8 @@ static void *read_image(void *arg)
 {
 	struct restoring *r = arg;
 
-	r->image = host_image_check(r->snapshot.dir, r->snapshot.manifest.index, &r->refused,
+	r->image = host_image_check(r->opened.parts->snapshot.dir,
+				    r->opened.parts->snapshot.manifest.index, &r->refused,
 				    &r->image_bytes, &r->image_error);
 	return NULL;
 }
@@ -66,7 +76,7 @@ static int worse(int ret, int other)
 /* Whether the job's resume waits until the GPU memory is there. */
 static bool waits_for_turn(const struct restoring *r)
 {
-	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	const json_t *process = json_object_get(r->opened.parts->snapshot.manifest.root, "process");
 
 	return json_is_true(json_object_get(process, "turns"));
 }
@@ -82,9 +92,9 @@ static int check_gpus_and_image(struct restoring *r)
 		return ret;
 	reads = !pthread_create(&reader, NULL, read_image, r);
 	if (!ret)
-		ret = needs_gpus(&r->snapshot, r->choices, r->nchoices, &r->needs);
+		ret = needs_gpus(&r->whole, r->choices, r->nchoices, &r->needs);
 	if (!ret && !r->paused && !waits_for_turn(r))
-		ret = needs_memory(&r->snapshot, &r->needs);
+		ret = needs_memory(&r->whole, &r->needs);
 	__atomic_store_n(&r->refused, ret && !r->check, __ATOMIC_RELAXED);
 	if (reads)
 		pthread_join(reader, NULL);
@@ -150,7 +160,7 @@ static int check_ids(const struct restoring *r, int directory)
 	DIR *dir = snapshot_dir_list(directory);
 	struct dirent *found;
 	int ret = EXIT_DONE;
-	bool whole = false;
+	size_t jobs = 0;
 	pid_t id;
 
 	if (!dir) {
@@ -159,29 +169,31 @@ static int check_ids(const struct restoring *r, int directory)
 	}
 	while ((found = readdir(dir)) && !ret)
 		if (sscanf(found->d_name, "core-%d.img", &id) == 1) {
-			whole |= id == r->snapshot.manifest.pid;
-			ret = id == r->snapshot.manifest.pid ? ret : check_id(r, id);
+			jobs += is_job(r, id);
+			ret = is_job(r, id) ? ret : check_id(r, id);
 		}
 	closedir(dir);
 	if (!ret)
 		ret = check_sessions(r, directory);
-	if (ret || whole)
+	if (ret || jobs == r->opened.n)
 		return ret;
-	complain("%s: host-%u: expected the process %d, found others", r->path,
-		 r->snapshot.manifest.index, r->snapshot.manifest.pid);
+	complain("%s: host-%u: expected the process %d%s, found others", r->path,
+		 r->opened.parts->snapshot.manifest.index, r->opened.parts->snapshot.manifest.pid,
+		 r->opened.n > 1 ? " and the others that use CUDA" : "");
 	return EXIT_FAILED;
 }
 
 /* The files in memory that the restore makes itself; they need not be there before. */
 static int check_memory_files(struct restoring *r)
 {
-	const json_t *process = json_object_get(r->snapshot.manifest.root, "process");
+	const json_t *process = json_object_get(r->opened.parts->snapshot.manifest.root, "process");
 	/* Root may restore another user's job. */
 	uid_t owner = geteuid() ? geteuid() : json_integer_value(json_object_get(process, "uid"));
 	struct criu_files *files = &r->files;
 	struct snapshot_error error;
 	size_t kept = 0;
-	int ret = host_image_facts(r->snapshot.dir, r->snapshot.manifest.index, &r->facts, &error);
+	int ret = host_image_facts(r->opened.parts->snapshot.dir,
+				   r->opened.parts->snapshot.manifest.index, &r->facts, &error);
 
 	if (!ret)
 		ret = memory_files_read(&r->memory_files, r->facts, owner, &error);
@@ -214,9 +226,9 @@ static int check_ports(struct restoring *r)
 
 static int check_opened(struct restoring *r)
 {
-	uint32_t index = r->snapshot.manifest.index;
+	uint32_t index = r->opened.parts->snapshot.manifest.index;
 	struct snapshot_error error;
-	int ret, directory = host_image_open(r->snapshot.dir, index, &error);
+	int ret, directory = host_image_open(r->opened.parts->snapshot.dir, index, &error);
 
 	if (directory < 0)
 		return opened_refuse(r->path, directory, &error);
@@ -228,7 +240,7 @@ static int check_opened(struct restoring *r)
 		ret = check_ids(r, directory);
 		ret = worse(ret, check_memory_files(r));
 		ret = worse(ret, check_ports(r));
-		ret = worse(ret, needs_opened(&r->snapshot, &r->files));
+		ret = worse(ret, needs_opened(&r->opened.parts->snapshot, &r->files));
 	}
 	close(directory);
 	return ret;
@@ -237,18 +249,24 @@ static int check_opened(struct restoring *r)
 /* Whether make_request() of restoring.c has room for the path. */
 static int check_path(const struct restoring *r)
 {
-	size_t pairs = r->needs.moved ? r->snapshot.manifest.ndevices : 0;
 	struct snapshot_error error;
-	int ret = snapshot_dir_check_path(r->path, pairs * 2 * NVML_UUID_SIZE, &error);
 
-	return ret ? opened_refuse(r->path, ret, &error) : EXIT_DONE;
+	for (size_t i = 0; i < r->opened.n; i++) {
+		const struct opened_part *part = &r->opened.parts[i];
+		size_t pairs = r->needs.moved ? part->snapshot.manifest.ndevices : 0;
+		int ret = snapshot_dir_check_path(part->path, pairs * 2 * NVML_UUID_SIZE, &error);
+
+		if (ret)
+			return opened_refuse(part->path, ret, &error);
+	}
+	return EXIT_DONE;
 }
 
 int restoring_check(struct restoring *r)
 {
 	int ret = EXIT_DONE;
 
-	if (!r->snapshot.manifest.image) {
+	if (!r->opened.parts->snapshot.manifest.image) {
 		complain(
 			"%s: it has no process image, as it was made with --gpu-only or by a signal",
 			r->path);
@@ -263,9 +281,10 @@ int restoring_check(struct restoring *r)
 		ret = EXIT_UNSUPPORTED;
 	}
 	r->image = -ECANCELED; /* until it is read */
-	ret = worse(ret, check_id(r, r->snapshot.manifest.pid));
-	if (!ret || r->check)
-		ret = worse(ret, needs_files(&r->snapshot));
+	for (size_t i = 0; i < r->opened.n; i++)
+		ret = worse(ret, check_id(r, r->opened.parts[i].snapshot.manifest.pid));
+	for (size_t i = 0; i < r->opened.n && (!ret || r->check); i++)
+		ret = worse(ret, needs_files(&r->opened.parts[i].snapshot));
 	if (!ret || r->check)
 		ret = worse(ret, check_gpus_and_image(r));
 	if (!ret || r->check)

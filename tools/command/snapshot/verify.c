@@ -32,29 +32,41 @@ struct verified {
 	double ms;
 };
 
+/* The memory of one part. An exit code. */
+static int verify_part(const struct opened_part *part)
+{
+	struct reading reading;
+	int bad;
+
+	reading_begin(&reading, &part->snapshot, false, 0);
+	bad = reading_end(&reading, part->path);
+	return bad ? opened_refuse(part->path, bad, &reading.error) : EXIT_DONE;
+}
+
 static struct verified verify(const char *path)
 {
 	struct verified found = {0};
 	struct snapshot_error error;
-	struct reading reading;
+	struct opened all;
+	const struct snapshot *first;
 	size_t image = 0;
-	struct snapshot s;
 	double begin = clock_ms();
-	int bad;
 
-	found.code = opened_open(path, &s);
-	if (found.code)
-		return found;
-	reading_begin(&reading, &s, false, 0);
-	bad = reading_end(&reading, path);
-	error = reading.error;
-	if (!bad && s.manifest.image)
-		bad = host_image_check(s.dir, s.manifest.index, NULL, &image, &error);
-	if (bad)
-		found.code = opened_refuse(path, bad, &error);
-	found.bytes = snapshot_memory_bytes(&s) + image;
+	found.code = opened_open(path, &all);
+	for (size_t i = 0; i < all.n && !found.code; i++) {
+		found.code = verify_part(&all.parts[i]);
+		found.bytes += snapshot_memory_bytes(&all.parts[i].snapshot);
+	}
+	first = &all.parts[0].snapshot;
+	if (!found.code && first->manifest.image) {
+		int bad = host_image_check(first->dir, first->manifest.index, NULL, &image, &error);
+
+		if (bad)
+			found.code = opened_refuse(path, bad, &error);
+	}
+	found.bytes += image;
 	found.ms = clock_ms() - begin;
-	snapshot_close(&s);
+	opened_close(&all);
 	return found;
 }
 
