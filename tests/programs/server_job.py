@@ -5,7 +5,8 @@ engine by spawn, which alone uses the GPU, through ctypes; beside that a client.
 
 They are connected by TCP, the engine to one of the server's ports and the client to the other, by IPv6. A request
 repeats a number for --bytes; the engine adds it to one in GPU memory. The answer is the sum, which the client compares
-with its own. Prints "engine PID", "port N" and, for each answer, "step N". Ends when it gets SIGINT.
+with its own. With --engines N there are so many engines, which get each request, and give the same answer. Prints
+"engine PID" of each, "port N" and, for each answer, "step N". Ends when it gets SIGINT.
 
 The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
 """
@@ -99,23 +100,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bytes", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=10)
+    parser.add_argument("--engines", type=int, default=1)
     parser.add_argument("--title", choices=("server", "engine"))
     args = parser.parse_args()
     ended = []
     signal.signal(signal.SIGINT, lambda *_: ended.append(True))
     context = multiprocessing.get_context("spawn")
     for_engine, for_clients = listen(socket.AF_INET, "127.0.0.1"), listen(socket.AF_INET6, "::1")
-    child = context.Process(target=engine, daemon=True,
-                            args=(for_engine.getsockname()[1], args.bytes, args.title == "engine"))
-    child.start()
+    children = [context.Process(target=engine, daemon=True,
+                                args=(for_engine.getsockname()[1], args.bytes, args.title == "engine"))
+                for _ in range(args.engines)]
+    for child in children:
+        child.start()
     if args.title == "server":
         set_title()
-    to_engine = for_engine.accept()[0]
-    print("engine", child.pid, flush=True)
+    to_engines = [for_engine.accept()[0] for _ in children]
+    for child in children:
+        print("engine", child.pid, flush=True)
     print("port", for_clients.getsockname()[1], flush=True)
     if os.fork() == 0:
         for_clients_port = for_clients.getsockname()[1]
-        for mine in (for_engine, for_clients, to_engine):
+        for mine in (for_engine, for_clients, *to_engines):
             mine.close()
         # At its end the server closes the connection, also while a request is under way.
         with contextlib.suppress(ConnectionError):
@@ -126,15 +131,18 @@ def main():
         request = read(from_client, args.bytes)
         if request is None:
             sys.exit("server_job: the client is gone")
-        to_engine.sendall(request)
-        answer = read(to_engine, 8)
-        if answer is None:
-            sys.exit("server_job: the engine is gone")
-        from_client.sendall(answer)
+        for to_engine in to_engines:
+            to_engine.sendall(request)
+        answers = {read(to_engine, 8) for to_engine in to_engines}
+        if None in answers or len(answers) > 1:
+            sys.exit(f"server_job: an engine is gone, or has another answer: {answers}")
+        from_client.sendall(answers.pop())
     from_client.close()
     os.wait()
-    to_engine.close()
-    child.join()
+    for to_engine in to_engines:
+        to_engine.close()
+    for child in children:
+        child.join()
     print("server_job: every answer right", flush=True)
 
 

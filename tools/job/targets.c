@@ -320,11 +320,22 @@ struct job **targets_selected(struct targets *targets, size_t *n)
 	return pick(&targets->list, false, n);
 }
 
-struct job *targets_find_one(const char *verb, const char *word, struct job_list *list, int *code)
+static bool same_job(const struct job *a, const struct job *b)
+{
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	targets_id(a, id);
+	targets_id(b, other);
+	return *id && !strcmp(id, other) && a->directory->owner == b->directory->owner;
+}
+
+struct job *targets_find_one(const char *verb, const char *word, bool one, struct job_list *list,
+			     int *code)
 {
 	char *words[] = {(char *)word};
 	struct targets targets = {.verb = verb, .words = words, .nwords = 1};
 	struct job *found = NULL;
+	bool several = false;
 	size_t n = 0;
 
 	*code = targets_find(&targets);
@@ -332,14 +343,20 @@ struct job *targets_find_one(const char *verb, const char *word, struct job_list
 	if (*code)
 		return NULL;
 	*code = targets.code;
-	for (size_t i = 0; i < list->n; i++)
-		if (list->jobs[i].selected) {
+	for (size_t i = 0; i < list->n; i++) {
+		if (!list->jobs[i].selected)
+			continue;
+		n++;
+		if (!found)
 			found = &list->jobs[i];
-			n++;
-		}
-	if (n < 2)
+		else
+			several |= one || !same_job(found, &list->jobs[i]);
+	}
+	if (!several)
 		return found;
-	complain("'%s': expected one process that uses the GPU, found %zu", word, n);
+	complain(one ? "'%s': expected one process that uses the GPU, found %zu"
+		     : "'%s': expected one job, found several, of %zu processes",
+		 word, n);
 	*code = EXIT_UNSUPPORTED;
 	return NULL;
 }

@@ -36,10 +36,12 @@ int targets_find(struct targets *targets);
 struct job **targets_selected(struct targets *targets, size_t *n);
 
 /*
- * The one process that @word, an ID, name or PID, means, with its status if it answers. The caller
- * frees @list in any case. NULL after a message, with an exit code in *@code.
+ * The process that @word, an ID, name or PID, means, with its status if it answers; the first one if it means
+ * several of one job, and unless @one. The caller frees @list in any case. NULL after a message, with an exit code in
+ * *@code.
  */
-struct job *targets_find_one(const char *verb, const char *word, struct job_list *list, int *code);
+struct job *targets_find_one(const char *verb, const char *word, bool one, struct job_list *list,
+			     int *code);
 
 /* The ID of the job of @job: from its status, or, without an answer, from its environment. */
 void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE]);

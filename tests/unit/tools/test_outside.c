@@ -60,7 +60,7 @@ static bool is_refused_for(const char *text)
 {
 	find_tree();
 	*why = '\0';
-	outside_find(&tree, getpid(), &ports, keep_first, NULL);
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, keep_first, NULL);
 	return strstr(why, text);
 }
 
@@ -303,7 +303,7 @@ static bool is_socket_in_the_way(pid_t job)
 	bool found = false;
 
 	find_tree();
-	outside_find(&tree, job, &ports, keep_sockets_to_parent, &found);
+	outside_find(&tree, &job, 1, &ports, keep_sockets_to_parent, &found);
 	return found;
 }
 

@@ -41,9 +41,9 @@ const char help_snapshot[] =
 	"  -j, --json             the result as a JSON object\n"
 	"  -h, --help             this text\n"
 	"\n"
-	"The snapshot has all processes of the job, from the one that 'cudaw run' became on. Only\n"
-	"one of them may use the GPU. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is needed,\n"
-	"and root, or a CRIU whose file has capabilities (docs/slurm.md).\n"
+	"The snapshot has all processes of the job, from the one that 'cudaw run' became on. Those\n"
+	"that use the GPU pause together. CRIU 4.1 or later ('criu' in PATH, or CUDAW_CRIU) is\n"
+	"needed, and root, or a CRIU whose file has capabilities (docs/slurm.md).\n"
 	"\n"
 	"Exit codes: 0 done; 1 failed, the job is unchanged; 2 wrong usage; 3 no such job;\n"
 	"4 not permitted; 5 timed out; 6 not supported, or CRIU is missing.\n";
@@ -91,23 +91,51 @@ static json_t *resume_of(const struct taking *t)
 }
 
 /* Without the lock, which others may have by now, as for a backup: the manifest came there in one step. */
-static int load_manifest(const struct taking *t, struct snapshot_manifest *m)
+static int load_manifest(const char *path, struct snapshot_manifest *m)
 {
 	struct snapshot_error error;
-	int dir = open(t->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int ret = dir < 0 ? snapshot_fail(&error, -errno, "%s", strerror(errno))
 			  : snapshot_manifest_load(dir, SNAPSHOT_MANIFEST, m, &error);
 
 	if (dir >= 0)
 		close(dir);
-	return ret ? opened_refuse(t->path, ret, &error) : EXIT_DONE;
+	return ret ? opened_refuse(path, ret, &error) : EXIT_DONE;
+}
+
+/* With the totals of all parts. An exit code. */
+static int load_all(const struct taking *t, struct snapshot_manifest *m)
+{
+	int ret = load_manifest(t->path, m);
+
+	for (size_t i = 1; i < t->nparts && !ret; i++) {
+		struct snapshot_manifest part;
+		const char *key;
+		json_t *value;
+
+		ret = load_manifest(t->parts[i].path, &part);
+		if (ret) {
+			snapshot_manifest_free(m);
+			return ret;
+		}
+		json_object_foreach(json_object_get(m->root, "totals"), key, value)
+			json_integer_set(
+				value, json_integer_value(value) +
+					       json_integer_value(json_object_get(
+						       json_object_get(part.root, "totals"), key)));
+		m->totals.bytes += part.totals.bytes;
+		m->totals.written += part.totals.written;
+		m->totals.stored += part.totals.stored;
+		snapshot_manifest_free(&part);
+	}
+	return ret;
 }
 
 static int report(const struct taking *t)
 {
 	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[2 * FORMAT_SIZE];
 	struct snapshot_manifest m;
-	int ret = load_manifest(t, &m);
+	int ret = load_all(t, &m);
 
 	if (ret)
 		return ret;
@@ -208,13 +236,14 @@ static int run(struct taking *t, const char *path)
 		return opened_refuse(path, ret, &error);
 	if (paused_by_driver_refuse("snapshot", t->target))
 		return EXIT_UNSUPPORTED;
-	t->job = targets_find_one("snapshot", t->target, &t->list, &ret);
+	t->job = targets_find_one("snapshot", t->target, t->gpu_only, &t->list, &ret);
 	if (t->job)
 		jobs_describe(&t->job, 1);
 	if (t->job && t->check)
 		ret = check(t);
 	else if (t->job)
 		ret = take(t);
+	free(t->parts);
 	memory_files_free(&t->memory_files);
 	free(t->ports.all);
 	jobs_free(&t->list);

@@ -11,6 +11,7 @@
 #include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
 #include "tools/job/outcome.h"
+#include "tools/job/together.h"
 #include "tools/process/criu/ports.h"
 #include "tools/process/program.h"
 #include "tools/report/report.h"
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,12 +30,67 @@
 #define STOPS     5   /* the most of them that stop the job: whoever watches it sees each */
 #define ANSWER_MS 100 /* for the job to answer them, which it does not while it is stopped */
 
+/* The jobs of the parts that have not ended. Returns how many there are. */
+static size_t find_living(const struct taking *t, struct job *jobs[SNAPSHOT_PARTS_MAX])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->nparts; i++)
+		if (!host_await_end(t->parts[i].job->pid, 0))
+			jobs[n++] = t->parts[i].job;
+	return n;
+}
+
+/* Send each of @n parts, from @first on, that has not ended "@request DIRECTORY". Returns an exit code. */
+static int ask_parts(struct taking *t, size_t first, size_t n, const char *doing,
+		     const char *request)
+{
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	size_t len = strlen(request) + sizeof(t->parts->path) + 2, count = 0;
+	char *texts = malloc(n * len);
+	int ret;
+
+	if (!texts)
+		return taking_fail(t, strerror(ENOMEM));
+	for (size_t i = first; i < first + n; i++) {
+		struct job *job = t->parts[i].job;
+
+		/* It has not written if its directory is not known yet. */
+		if (!*t->parts[i].path || host_await_end(job->pid, 0))
+			continue;
+		job->request = texts + count * len;
+		snprintf(texts + count * len, len, "%s %s", request, t->parts[i].path);
+		jobs[count++] = job;
+	}
+	ret = outcome_ask_each(jobs, count, "snapshot", doing);
+	free(texts);
+	return ret;
+}
+
+/* Several processes do not resume by themselves, but together. */
+static int let_all_go(struct taking *t)
+{
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	int ret = ask_parts(t, 0, t->nparts, "resuming", "done");
+	size_t n;
+
+	for (size_t i = 0; i < t->nparts; i++)
+		t->parts[i].job->status.resume = (struct job_transfer){0};
+	t->stays_paused = t->was_paused;
+	if (t->was_paused)
+		return ret;
+	n = find_living(t, jobs);
+	return n ? together_resume(jobs, n, "snapshot", "resuming", outcome_line) : ret;
+}
+
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
 static int let_go(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS];
 	int ret;
 
+	if (t->nparts > 1)
+		return let_all_go(t);
 	t->job->status.resume = (struct job_transfer){0};
 	snprintf(request, sizeof(request), "done %s", t->path);
 	ret = outcome_ask(t->job, "snapshot", "resuming", request);
@@ -66,7 +123,7 @@ void taking_clean(const struct taking *t)
  */
 static void give_up(struct taking *t)
 {
-	if (taking_has_ended(t->job)) {
+	if (t->nparts < 2 && taking_has_ended(t->job)) {
 		taking_clean(t);
 		return;
 	}
@@ -110,6 +167,14 @@ static void put_facts(struct json_out *out, const void *arg)
 		json_close(out, '}');
 	}
 	json_close(out, ']');
+	json_open(out, "parts", '[');
+	for (size_t i = 1; i < facts->t->nparts; i++) {
+		json_open(out, NULL, '{');
+		json_number(out, "pid", facts->t->parts[i].job->pid);
+		json_text(out, "id", facts->t->parts[i].id);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
 	ports_put(out, &facts->t->ports);
 }
 
@@ -120,6 +185,19 @@ static int check_stopped(const struct taking *t, struct tree *tree, struct snaps
 		return 0;
 	return snapshot_fail(error, -EBUSY,
 			     "it was continued meanwhile (SIGCONT or 'cudaw resume') and runs on");
+}
+
+/* The parts' own manifests, before the one that makes them a snapshot. 0 or a negative errno. */
+static int commit_parts(const struct taking *t, struct snapshot_error *error)
+{
+	int ret = 0;
+
+	for (size_t i = 1; i < t->nparts && !ret; i++) {
+		ret = snapshot_dir_commit(t->parts[i].dir, error);
+		if (!ret)
+			ret = snapshot_dir_sync(t->parts[i].dir, error);
+	}
+	return ret;
 }
 
 /*
@@ -139,7 +217,9 @@ static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, st
 		if (tree->halted[i])
 			stopped[facts.nstopped++] = tree->pids[i];
 	t->nprocesses = tree->n;
-	ret = host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
+	ret = commit_parts(t, error);
+	if (!ret)
+		ret = host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
 	if (!ret)
 		ret = check_stopped(t, tree, error);
 	if (!ret)
@@ -202,28 +282,29 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 	if (!ret)
 		ret = memory_files_save(&t->memory_files, images, error);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
-	snprintf(core, sizeof(core), "core-%d.img", t->job->pid);
-	if (!ret && faccessat(images, core, F_OK, 0))
-		ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
+	for (size_t i = 0; i < t->nparts && !ret; i++) {
+		snprintf(core, sizeof(core), "core-%d.img", t->parts[i].job->pid);
+		if (faccessat(images, core, F_OK, 0))
+			ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
+	}
 	close(images);
 	return ret;
 }
 
 /* Whoever waits for that learns it from the journal. */
-static void tell_saved(const struct taking *t)
+static void tell_saved(const struct taking *t, const struct job *job)
 {
 	const struct journal_event event = {.kind = JOURNAL_SAVED,
-					    .pid = t->job->own_pid,
-					    .id = t->job->status.id,
-					    .name = *t->job->status.name ? t->job->status.name
-									 : NULL,
+					    .pid = job->own_pid,
+					    .id = job->status.id,
+					    .name = *job->status.name ? job->status.name : NULL,
 					    .text = t->path};
-	int dir = job_open_directory(t->job);
+	int dir = job_open_directory(job);
 
 	if (dir < 0)
 		return;
 	signal(SIGXFSZ, SIG_IGN); /* the event is lost then, and not the snapshot */
-	journal_append(dir, t->job->directory->owner, &event);
+	journal_append(dir, job->directory->owner, &event);
 	close(dir);
 }
 
@@ -235,34 +316,47 @@ static void end_job(const struct taking *t, int dir, const struct tree *tree)
 		tcp_repair(tree, true);
 	tree_kill(tree);
 	memory_files_remove(&t->memory_files);
-	snapshot_in_use_clear(dir, t->job->own_pid);
-	job_unlink(t->job);
+	for (size_t i = 0; i < t->nparts; i++) {
+		snapshot_in_use_clear(i ? t->parts[i].dir : dir, t->parts[i].job->own_pid);
+		job_unlink(t->parts[i].job);
+	}
+}
+
+static int check_program(const struct taking_part *part, struct snapshot_error *error)
+{
+	struct program now;
+	int ret = program_find(part->job->pid, &now);
+
+	/* If it still runs, the PID was its all the time. */
+	if (!process_is_there(&part->job->process))
+		return snapshot_fail(error, -ESRCH, "it has ended");
+	if (ret)
+		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				     strerror(-ret));
+	if (!program_is_same(&part->program, &now))
+		return snapshot_fail(error, -EBUSY,
+				     "it has started another program meanwhile (execve), and its "
+				     "GPU memory is lost");
+	return 0;
 }
 
 /*
  * After CRIU, which goes by the PID: whether the processes of @tree, found now, are those that the
- * image is to have, and the job's still runs the program @before, whose memory the directory has.
+ * image is to have, and each part's still runs the program whose memory its directory has.
  * 0 or a negative errno.
  */
-static int check_unchanged(const struct taking *t, const struct program *before,
-			   const struct tree *tree, struct snapshot_error *error)
+static int check_unchanged(const struct taking *t, const struct tree *tree,
+			   struct snapshot_error *error)
 {
 	char why[sizeof(error->text)];
-	struct program now;
-	int ret = program_find(t->job->pid, &now);
+	int ret = 0;
 
-	/* If they still run, the PIDs were theirs all the time. */
-	if (!process_is_there(&t->job->process))
-		return snapshot_fail(error, -ESRCH, "it has ended");
+	for (size_t i = 0; i < t->nparts && !ret; i++)
+		ret = check_program(&t->parts[i], error);
+	if (ret)
+		return ret;
 	if (!process_is_there(&t->root))
 		return snapshot_fail(error, -ESRCH, "its first process %d has ended", t->root.pid);
-	if (ret)
-		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
-				     strerror(-ret));
-	if (!program_is_same(before, &now))
-		return snapshot_fail(error, -EBUSY,
-				     "it has started another program meanwhile (execve), and its "
-				     "GPU memory is lost");
 	if (!memory_files_alone(&t->memory_files, tree, why, sizeof(why)))
 		return snapshot_fail(error, -EBUSY, "%s", why);
 	return taking_check_tree(t, tree, error);
@@ -329,30 +423,54 @@ static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tre
 	}
 }
 
+/*
+ * Whether the part has written its memory to its directory, open and locked as @dir, and nowhere else since. 0 or a
+ * negative errno.
+ */
+static int check_part(struct taking_part *part, int dir, struct snapshot_error *error)
+{
+	struct snapshot_manifest m;
+	int ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &m, error);
+
+	if (ret)
+		return ret;
+	if (m.pid != part->job->own_pid || !m.image)
+		ret = snapshot_fail(error, -EBUSY, "another snapshot was written there meanwhile");
+	snapshot_manifest_text(m.root, "id", part->id, sizeof(part->id));
+	snapshot_manifest_free(&m);
+	if (!ret) {
+		ret = program_find(part->job->pid, &part->program);
+		if (ret)
+			snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
+				      strerror(-ret));
+	}
+	if (ret)
+		return ret;
+	/*
+	 * A job whose memory is in the directory cannot resume while the directory is locked; it may
+	 * have resumed before. Its answer also shows that this was its program.
+	 */
+	jobs_describe(&part->job, 1);
+	if (part->job->error)
+		return snapshot_fail(error, part->job->error, "%s",
+				     job_error_text(part->job->error));
+	if (strcmp(part->job->status.snapshot, part->path) != 0)
+		return snapshot_fail(error, -EBUSY, "it was resumed meanwhile");
+	return 0;
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
 	double begin = clock_ms();
-	struct program program;
 	struct tree tree, after;
-	int ret;
+	int ret = 0;
 
-	if (m->pid != t->job->own_pid || !m->image)
-		return snapshot_fail(error, -EBUSY, "another snapshot was written there meanwhile");
-	ret = program_find(t->job->pid, &program);
+	for (size_t i = 0; i < t->nparts && !ret; i++)
+		ret = check_part(&t->parts[i], i ? t->parts[i].dir : dir, error);
 	if (ret)
-		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
-				     strerror(-ret));
-	/*
-	 * A job whose memory is in the directory cannot resume while the directory is locked; it may
-	 * have resumed before. Its answer also shows that this was its program.
-	 */
-	jobs_describe(&t->job, 1);
-	if (t->job->error)
-		return snapshot_fail(error, t->job->error, "%s", job_error_text(t->job->error));
-	if (strcmp(t->job->status.snapshot, t->path) != 0)
-		return snapshot_fail(error, -EBUSY, "it was resumed meanwhile");
+		return ret;
 	ret = host_image_make(dir, m->index, error);
 	if (ret)
 		return ret;
@@ -360,13 +478,13 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	t->criu_ms = clock_ms() - begin;
 	tree_find(&after, &t->root, t->job->directory->owner);
 	if (!ret)
-		ret = check_unchanged(t, &program, &after, error);
+		ret = check_unchanged(t, &after, error);
 	if (!ret)
 		ret = seal(t, dir, m, &tree, error);
 	if (ret || !t->stop)
 		let_continue(t, &tree);
-	if (!ret)
-		tell_saved(t);
+	for (size_t i = 0; i < t->nparts && !ret; i++)
+		tell_saved(t, t->parts[i].job);
 	if (t->stop && !ret)
 		end_job(t, dir, &tree);
 	if (!ret)
@@ -375,14 +493,14 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 }
 
 /*
- * Open and lock the directory. A process that reads it between the job's writing and ours gets a
+ * Open and lock the part's directory. A process that reads it between the job's writing and ours gets a
  * moment to finish.
  */
-static int lock_directory(const struct taking *t, struct snapshot_error *error)
+static int lock_directory(const struct taking_part *part, struct snapshot_error *error)
 {
 	int left = LOCK_MS, dir;
 
-	while ((dir = snapshot_dir_create(t->path, t->job->uid, t->job->own_pid, error)) ==
+	while ((dir = snapshot_dir_create(part->path, part->job->uid, part->job->own_pid, error)) ==
 		       -EWOULDBLOCK &&
 	       left > 0) {
 		usleep(RETRY_MS * 1000);
@@ -391,31 +509,129 @@ static int lock_directory(const struct taking *t, struct snapshot_error *error)
 	return dir;
 }
 
+/* The directories of all parts. 0 or a negative errno. */
+static int lock_all(struct taking *t, struct snapshot_error *error)
+{
+	for (size_t i = 0; i < t->nparts; i++) {
+		t->parts[i].dir = lock_directory(&t->parts[i], error);
+		if (t->parts[i].dir < 0)
+			return t->parts[i].dir;
+	}
+	return 0;
+}
+
+static void unlock_all(struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++) {
+		if (t->parts[i].dir >= 0)
+			snapshot_dir_close(t->parts[i].dir);
+		t->parts[i].dir = -1;
+	}
+}
+
 static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
-	int dir = lock_directory(t, &error), ret = dir;
+	int ret = lock_all(t, &error);
 
-	if (dir >= 0)
-		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &manifest, &error);
+	if (!ret)
+		ret = snapshot_manifest_load(t->parts[0].dir, SNAPSHOT_MANIFEST_NEW, &manifest,
+					     &error);
 	if (!ret) {
-		ret = add_image(t, dir, &manifest, &error);
+		ret = add_image(t, t->parts[0].dir, &manifest, &error);
 		snapshot_manifest_free(&manifest);
 	}
-	if (dir >= 0)
-		snapshot_dir_close(dir);
+	unlock_all(t);
 	if (!ret)
 		return EXIT_DONE;
-	/* If the job has ended, the other errors are only consequences. */
-	jobs_describe(&t->job, 1);
-	return taking_fail(t, taking_has_ended(t->job) ? "it has ended" : error.text);
+	/* If a process has ended, the other errors are only consequences. */
+	for (size_t i = 0; i < t->nparts; i++) {
+		jobs_describe(&t->parts[i].job, 1);
+		if (!taking_has_ended(t->parts[i].job))
+			continue;
+		snprintf(error.text, sizeof(error.text),
+			 i ? "its process %d has ended" : "it has ended", t->parts[i].job->pid);
+		break;
+	}
+	return taking_fail(t, error.text);
 }
 
-int taking_run(struct taking *t)
+/* Of the snapshot that the first part has written. 0 or a negative errno. */
+static int find_index(const struct taking *t, uint32_t *index, struct snapshot_error *error)
+{
+	int dir = snapshot_dir_open(t->path, error), ret = dir;
+	struct snapshot_manifest m;
+
+	if (dir >= 0)
+		ret = snapshot_manifest_load(dir, SNAPSHOT_MANIFEST_NEW, &m, error);
+	if (dir >= 0)
+		snapshot_dir_close(dir);
+	if (ret)
+		return ret;
+	*index = m.index;
+	snapshot_manifest_free(&m);
+	return 0;
+}
+
+/* All parts are paused: the first one makes the directory, then the others write beside it, at once. An exit code. */
+static int write_parts(struct taking *t)
+{
+	char request[PROTOCOL_WORDS + TAKING_PARTS] = "snapshot hold image parts ";
+	char name[SNAPSHOT_PART_SIZE];
+	struct snapshot_error error;
+	size_t len = strlen(request);
+	uint32_t index;
+	int ret;
+
+	for (size_t i = 0; i < t->nparts; i++)
+		len += snprintf(request + len, sizeof(request) - len, "%d ",
+				t->parts[i].job->own_pid);
+	snprintf(request + len, sizeof(request) - len, "%s", snapshot_codec_name(t->codec));
+	ret = ask_parts(t, 0, 1, "writing", request);
+	if (ret)
+		return ret;
+	ret = find_index(t, &index, &error);
+	if (ret)
+		return taking_fail(t, error.text);
+	for (size_t i = 1; i < t->nparts; i++) {
+		snapshot_part_name(index, t->parts[i].job->own_pid, name);
+		snprintf(t->parts[i].path, sizeof(t->parts[i].path), "%s/%s", t->path, name);
+	}
+	return ask_parts(t, 1, t->nparts - 1, "writing", request);
+}
+
+/* All processes that use CUDA pause together, with nothing left on the GPU, and write. Returns an exit code. */
+static int pause_and_write(struct taking *t)
+{
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	size_t paused = 0;
+	int ret;
+
+	for (size_t i = 0; i < t->nparts; i++)
+		paused += !strcmp(t->parts[i].job->status.state, state_names[STATE_PAUSED]);
+	if (paused && paused < t->nparts)
+		return taking_fail(
+			t,
+			"some of its processes are paused, and others are not: pause or resume all");
+	t->was_paused = paused;
+	ret = together_pause(jobs, find_living(t, jobs), "snapshot", t->timeout_ms);
+	if (ret)
+		return ret;
+	/* A Ctrl-C must not leave it so. */
+	criu_hold_signals(true);
+	ret = write_parts(t);
+	if (!ret && criu_is_interrupted())
+		ret = taking_fail(t, "interrupted");
+	if (ret)
+		give_up(t);
+	return ret;
+}
+
+/* The one process that uses CUDA is written while it pauses. Returns an exit code. */
+static int write_one(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS], timeout[32] = "";
-	double begin = clock_ms();
 	int ret;
 
 	if (t->timeout_ms)
@@ -424,14 +640,23 @@ int taking_run(struct taking *t)
 		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
 		 snapshot_codec_name(t->codec), t->path);
 	ret = outcome_ask(t->job, "snapshot", "writing", request);
-	if (ret) {
-		/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
-		if (taking_has_ended(t->job))
-			taking_clean(t);
-		else if (!t->job->error && t->job->end != END_BUSY && t->job->end != END_INVALID)
-			let_go(t);
+	if (!ret)
+		return EXIT_DONE;
+	/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
+	if (taking_has_ended(t->job))
+		taking_clean(t);
+	else if (!t->job->error && t->job->end != END_BUSY && t->job->end != END_INVALID)
+		let_go(t);
+	return ret;
+}
+
+int taking_run(struct taking *t)
+{
+	double begin = clock_ms();
+	int ret = t->nparts > 1 ? pause_and_write(t) : write_one(t);
+
+	if (ret)
 		return ret;
-	}
 	if (!t->gpu_only) {
 		/* Only the directory holds the job's memory: a Ctrl-C must not leave the job so. */
 		criu_hold_signals(true);

@@ -9,6 +9,9 @@
  * beside it, under the directory's lock, and the manifest is committed. Until then the directory
  * may be the only place that has the job's memory, so every failure either resumes the job or
  * leaves the directory as it is.
+ *
+ * Of several processes that use CUDA, the first one in the tree is "the job" below, with the directory; each other one
+ * has a directory in it. They pause together, and write when all are paused.
  */
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/io.h"
@@ -17,10 +20,20 @@
 #include "tools/process/criu/memory_files.h"
 #include "tools/process/criu/tcp.h"
 #include "tools/process/criu/tree.h"
+#include "tools/process/program.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* A process that uses CUDA. */
+struct taking_part {
+	struct job *job;
+	char path[PATH_MAX + SNAPSHOT_PART_SIZE + 1]; /* of its directory */
+	int dir;                                      /* locked; -1: not */
+	struct program program;
+	char id[33]; /* of its memory's snapshot */
+};
 
 struct taking {
 	const char *target;
@@ -31,9 +44,12 @@ struct taking {
 
 	struct job_list list;
 	struct job *job;
+	struct taking_part *parts; /* since taking_check_processes(): the first one is the job's */
+	size_t nparts;
 	struct process root; /* of the job's processes (whole.h), since taking_check_processes() */
 	pid_t unknown;       /* likewise */
 	bool stays_paused;
+	bool was_paused; /* before; only of several */
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
 	struct tcp_sockets ports;         /* likewise */
@@ -56,6 +72,9 @@ int taking_fail(const struct taking *t, const char *why);
 
 int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
 			   struct snapshot_error *error);
+
+/* Room for the ids of all parts in a request, and for the end of a part's directory. */
+#define TAKING_PARTS (12 * SNAPSHOT_PARTS_MAX + SNAPSHOT_PART_SIZE)
 
 /* The part of it for processes that are found. 0 or a negative errno. */
 int taking_check_found(struct taking *t, const struct tree *tree, struct snapshot_error *error);

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,7 +79,46 @@ int taking_check_tree(const struct taking *t, const struct tree *tree, struct sn
 bool taking_stops(const struct taking *t)
 {
 	return t->stop || t->memory_files.n || t->maps || t->root.pid != t->job->pid ||
-	       tcp_are_connected(&t->ports);
+	       t->nparts > 1 || tcp_are_connected(&t->ports);
+}
+
+static bool has_part(const struct taking *t, pid_t pid)
+{
+	for (size_t i = 0; i < t->nparts; i++)
+		if (t->parts[i].job->pid == pid)
+			return true;
+	return false;
+}
+
+static struct job *find_job(const struct taking *t, pid_t pid)
+{
+	for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++)
+		if (job->seen && job->pid == pid)
+			return job;
+	return NULL;
+}
+
+/* The processes of the tree that use CUDA under cudaw, in the tree's order. 0 or a negative errno. */
+static int find_parts(struct taking *t, const struct tree *tree)
+{
+	struct job *jobs[TREE_MAX];
+
+	for (size_t i = 0; i < tree->n; i++) {
+		struct job *job = find_job(t, tree->pids[i]);
+
+		if (job)
+			jobs[t->nparts++] = job;
+	}
+	t->parts = calloc(t->nparts + 1, sizeof(*t->parts));
+	if (!t->parts)
+		return -ENOMEM;
+	jobs_describe(jobs, t->nparts);
+	for (size_t i = 0; i < t->nparts; i++)
+		t->parts[i] = (struct taking_part){.job = jobs[i], .dir = -1};
+	if (t->nparts)
+		t->job = jobs[0];
+	strcpy(t->parts[0].path, t->path);
+	return 0;
 }
 
 int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
@@ -97,6 +137,8 @@ int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
 	whole_root(t->job, id, &t->root, &t->unknown);
 	for (;;) {
 		tree_find(tree, &t->root, t->job->directory->owner);
+		if (!t->parts && find_parts(t, tree))
+			return snapshot_fail(error, -ENOMEM, "out of memory");
 		tree->head = t->job->pid;
 		ret = taking_check_found(t, tree, error);
 		if (ret != -EAGAIN || !patient || patience_ms(&patience) >= TAKING_AGAIN_MS)
@@ -105,22 +147,58 @@ int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
 	}
 }
 
+/* Several parts are asked together, by one directory of sockets. 0 or a negative errno. */
+static int check_parts(const struct taking *t, struct snapshot_error *error)
+{
+	char id[RUNDIR_ID_SIZE], other[RUNDIR_ID_SIZE];
+
+	if (t->nparts > SNAPSHOT_PARTS_MAX)
+		return snapshot_fail(error, -ENOTSUP,
+				     "expected at most %d processes that use the GPU, found %zu",
+				     SNAPSHOT_PARTS_MAX, t->nparts);
+	if (t->nparts > 1 && t->incremental)
+		return snapshot_fail(error, -ENOTSUP,
+				     "%zu of its processes use the GPU, for which there is no "
+				     "--incremental yet",
+				     t->nparts);
+	if (t->nparts > 1 && *t->path && snapshot_dir_check_path(t->path, TAKING_PARTS, error))
+		return -ENOTSUP;
+	targets_id(t->job, id);
+	for (size_t i = 1; i < t->nparts; i++) {
+		const struct job *job = t->parts[i].job;
+
+		targets_id(job, other);
+		if (strcmp(id, other) != 0 || strcmp(job->directory->path, t->job->directory->path))
+			return snapshot_fail(
+				error, -ENOTSUP,
+				"its process %d uses the GPU, too, but as another job, "
+				"or with another CUDAW_RUNTIME_DIR",
+				job->pid);
+		if (job->error)
+			return snapshot_fail(error, job->error, "its process %d: %s", job->pid,
+					     job_error_text(job->error));
+	}
+	return 0;
+}
+
 /* Other processes of the tree that are in the list of those that use the GPU. */
 static int check_users(const struct taking *t, const struct tree *tree,
 		       struct snapshot_error *error)
 {
-	int directory = job_open_directory(t->job), ret = 0;
+	int directory = job_open_directory(t->job), ret = check_parts(t, error);
 	char name[32];
 
 	for (size_t i = 0; i < tree->n && directory >= 0 && !ret; i++) {
 		snprintf(name, sizeof(name), "%d" RUNDIR_SUFFIX, tree->pids[i]);
-		if (tree->pids[i] != t->job->pid && !faccessat(directory, name, F_OK, 0))
-			ret = snapshot_fail(
-				error, -ENOTSUP,
-				"its process %d uses the GPU as well; a snapshot can hold "
-				"only one process that does",
-				tree->pids[i]);
+		if (!has_part(t, tree->pids[i]) && !faccessat(directory, name, F_OK, 0))
+			ret = snapshot_fail(error, -ENOTSUP,
+					    "its process %d has begun to use the GPU meanwhile",
+					    tree->pids[i]);
 	}
+	for (size_t i = 0; i < t->nparts && !ret; i++)
+		if (!tree_has(tree, t->parts[i].job->pid))
+			ret = snapshot_fail(error, -ESRCH, "its process %d has ended",
+					    t->parts[i].job->pid);
 	if (directory >= 0)
 		close(directory);
 	return ret;
@@ -163,6 +241,8 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 {
 	struct finding f = {.t = t, .error = error};
 	struct snapshot_error one;
+	pid_t pids[SNAPSHOT_PARTS_MAX];
+	size_t n = 0;
 	bool goes_on = !taking_check_tree(t, tree, &one) || take_reason(&f, one.text, false);
 
 	if (goes_on && check_users(t, tree, &one))
@@ -172,8 +252,10 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 	memory_files_free(&t->memory_files);
 	if (goes_on && !memory_files_find(&t->memory_files, tree, one.text, sizeof(one.text)))
 		goes_on = take_reason(&f, one.text, false);
+	for (; n < t->nparts && n < SNAPSHOT_PARTS_MAX; n++)
+		pids[n] = t->parts[n].job->pid;
 	if (goes_on)
-		outside_find(tree, t->job->pid, &t->ports, take_reason, &f);
+		outside_find(tree, pids, n, &t->ports, take_reason, &f);
 	goes_on = !f.any || t->check;
 	if (goes_on && taking_stops(t) && !process_can_signal())
 		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL, false);
@@ -193,7 +275,7 @@ static bool has_another(struct taking *t, int dir, const char *manifest)
 
 	if (!snapshot_manifest_load(dir, manifest, &m, &ignored))
 		for (struct job *job = t->list.jobs; job < t->list.jobs + t->list.n; job++) {
-			if (job->own_pid != m.pid || job == t->job)
+			if (job->own_pid != m.pid || has_part(t, job->pid) || job == t->job)
 				continue;
 			jobs_describe(&job, 1);
 			has = job->error ? !job_is_gone(job) && !taking_has_ended(job)

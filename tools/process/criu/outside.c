@@ -22,11 +22,21 @@
 
 /* The reasons on their way to the caller. */
 struct reasons {
+	const pid_t *jobs; /* that use CUDA under cudaw */
+	size_t njobs;
 	outside_take take;
 	void *arg;
 	bool passes; /* the next one may be over a moment later */
 	bool over;   /* the caller wants no more */
 };
+
+static bool is_job(const struct reasons *reasons, pid_t pid)
+{
+	for (size_t i = 0; i < reasons->njobs; i++)
+		if (reasons->jobs[i] == pid)
+			return true;
+	return false;
+}
 
 static void give(struct reasons *reasons, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -218,8 +228,8 @@ static bool is_daemon(const char *path, const char *process)
 	return (name && !strcmp(name + 1, DAEMON_NAME)) || strstr(process, "(cudawd)");
 }
 
-static void look_at_sockets(pid_t job, const struct descriptors *mine,
-			    const struct descriptors *others, struct reasons *reasons)
+static void look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
+			    struct reasons *reasons)
 {
 	int netlink = unix_sockets_open();
 	char name[LABEL_SIZE], other[LABEL_SIZE], path[LABEL_SIZE];
@@ -245,7 +255,7 @@ static void look_at_sockets(pid_t job, const struct descriptors *mine,
 		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
 		process = end ? label(end->pid, other) : "a process that is not visible here";
 		unix_sockets_name(netlink, peer, path, sizeof(path));
-		if (o->pid == job && is_daemon(path, process))
+		if (is_job(reasons, o->pid) && is_daemon(path, process))
 			continue;
 		give(reasons,
 		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
@@ -341,8 +351,8 @@ static bool maps(pid_t pid, const char *prefix, char path[PATH_MAX])
 	return found;
 }
 
-/* The driver's checkpoint takes the GPU files of the process @job alone, which uses CUDA. */
-static void look_at_gpus(const struct tree *tree, pid_t job, const struct descriptors *mine,
+/* The driver's checkpoint takes the GPU files of processes that use CUDA under cudaw. */
+static void look_at_gpus(const struct tree *tree, const struct descriptors *mine,
 			 struct reasons *reasons)
 {
 	char name[LABEL_SIZE], path[PATH_MAX];
@@ -355,10 +365,10 @@ static void look_at_gpus(const struct tree *tree, pid_t job, const struct descri
 			give(reasons,
 			     "%s has System V shared memory (shmget), which CRIU does not take",
 			     label(pid, name));
-		if (pid == job || reasons->over || (!gpu && !maps(pid, DESCRIPTOR_GPU_PATH, path)))
+		if (is_job(reasons, pid) || reasons->over ||
+		    (!gpu && !maps(pid, DESCRIPTOR_GPU_PATH, path)))
 			continue;
-		give(reasons,
-		     "its process %s has %s open: a snapshot can hold only one process that uses a GPU",
+		give(reasons, "its process %s has %s open, and does not use CUDA under cudaw",
 		     label(pid, name), gpu ? gpu->target : path);
 	}
 }
@@ -426,11 +436,11 @@ static void look_at_timers(const struct descriptors *mine, struct reasons *reaso
 	}
 }
 
-void outside_find(const struct tree *tree, pid_t job, struct tcp_sockets *ports, outside_take take,
-		  void *arg)
+void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
+		  struct tcp_sockets *ports, outside_take take, void *arg)
 {
 	struct descriptors mine = {0}, others = {0};
-	struct reasons reasons = {.take = take, .arg = arg};
+	struct reasons reasons = {.jobs = jobs, .njobs = njobs, .take = take, .arg = arg};
 
 	descriptors_add_tree(&mine, tree);
 	descriptors_add_others(&others, tree);
@@ -442,10 +452,10 @@ void outside_find(const struct tree *tree, pid_t job, struct tcp_sockets *ports,
 		look_at_directories(tree, &reasons);
 		look_at_timers(&mine, &reasons);
 		look_at_kinds(tree, &mine, &reasons);
-		look_at_gpus(tree, job, &mine, &reasons);
+		look_at_gpus(tree, &mine, &reasons);
 		look_at_networks(tree, &mine, &others, ports, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
-		look_at_sockets(job, &mine, &others, &reasons);
+		look_at_sockets(&mine, &others, &reasons);
 		look_at_sessions(tree, &reasons);
 	}
 	free(mine.all);

@@ -17,14 +17,14 @@ typedef bool (*outside_take)(void *arg, const char *why, bool passes);
 /*
  * Call @take with each reason until it returns false: TCP connections, Unix sockets and pipes to other processes, or
  * whose other end was closed or is not accepted yet, descriptors sent through a Unix socket and not received yet, GPUs
- * that another process than @job has open or mapped, working directories that were removed, other processes in their
+ * that other processes than the @njobs of @jobs have open or mapped, working directories that were removed, other processes in their
  * sessions or process groups, periodic timers that may expire before CRIU has read them, and what CRIU does not know
  * (io_uring, System V shared memory). One reason also if there are more processes than @tree holds, or too little
  * memory. Processes and files that are not visible are not checked.
  *
  * The TCP sockets of the processes are added to @ports: those that listen, and the connections.
  */
-void outside_find(const struct tree *tree, pid_t job, struct tcp_sockets *ports, outside_take take,
-		  void *arg);
+void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
+		  struct tcp_sockets *ports, outside_take take, void *arg);
 
 #endif

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by the tests of snapshots of jobs of which several processes use CUDA."""
+import glob
+import json
+import os
+import signal
+import types
+
+from restorelib import directory, refused, stands_in
+from detached import Detached
+from gpulib import check, cudaw_ok, equal, jobs, until
+import proclib
+
+
+class Several(Detached):
+    """A job; @engines are its processes that use CUDA, @pids are all."""
+    END = ""
+
+    def found(self, engines):
+        self.engines = sorted(engines)
+        self.in_command = types.SimpleNamespace(pid=self.engines[0])
+        self.pids = sorted([self.pid, *proclib.descendants(self.pid)])
+        self.id = jobs()[self.engines[0]]["id"]
+
+    def cuda_states(self):
+        return {jobs().get(pid, {}).get("state") for pid in self.engines}
+
+    def states(self):
+        """Of its processes, as in ps(1); without those that are gone, or that nobody has waited for."""
+        self.process.poll()
+        return "".join(sorted({proclib.state(pid) for pid in self.pids} - {"X", "Z"}))
+
+    def goes_on(self):
+        until(lambda: self.cuda_states() == {"running"}, 60, "all run")
+        equal("T" in self.states(), False, "whether one of its processes is stopped")
+        self.wait_steps(self.steps() + 3)
+
+    def all_steps(self):
+        return [int(line.split()[1]) for line in self.lines() if line.startswith("step ")]
+
+    def finish(self, back=0):
+        """It was rolled back so often."""
+        os.kill(self.pid, signal.SIGINT)
+        equal(self.wait_end(60)[-1], self.END, "the last line")
+        steps = self.all_steps()
+        equal(sum(step != before + 1 for before, step in zip(steps, steps[1:])), back, "how often the steps go back")
+
+    def kill(self):
+        for pid in self.pids:
+            proclib.send(pid, "KILL")
+        until(lambda: not self.states(), 20, "it is gone")
+
+
+class Sharing(Several):
+    """Ranks that share GPU memory, and change each other's."""
+    END = "sharing: every word right"
+
+    def __init__(self, *options, ranks=2):
+        super().__init__("sharing", "--ranks", ranks, "--objects", 2, "--mib", 2, "--steps", 1000000, "--step-ms", 10,
+                         *options, log_mode="a")
+        self.wait_steps(3)
+        self.found([self.pid, *proclib.descendants(self.pid)])
+        equal(len(self.engines), ranks, "the ranks")
+
+
+class Server(Several):
+    """A process without CUDA that several engines serve by TCP, and a client of it."""
+    END = "server_job: every answer right"
+
+    def __init__(self, *options, engines=2):
+        super().__init__("server_job.py", "--engines", engines, *options, log_mode="a")
+        self.wait_steps(3)
+        self.found([int(line.split()[1]) for line in self.lines() if line.startswith("engine ")])
+
+
+def taken(job, *options, path=None):
+    path = path or directory()
+    said = json.loads(cudaw_ok("snapshot", "--json", *options, job.id, path))
+    equal((said["processes"], said["pid"]), (len(job.pids), job.engines[0]), "the processes, and the first that uses CUDA")
+    parts = [int(os.path.basename(part)) for part in glob.glob(f"{path}/parts-*/*")]
+    equal(sorted(parts), job.engines[1:], "the parts")
+    cudaw_ok("verify", path)
+    cudaw_ok("inspect", path)
+    return path
+
+
+def stopped_and_restored(job, *options):
+    path = taken(job, "--stop")
+    equal(job.states(), "", "what runs of it")
+    if stands_in():
+        check("no real CRIU" in refused("restore", *options, path), "something does not fit")
+        return
+    cudaw_ok("restore", *options, path)
+    job.goes_on()

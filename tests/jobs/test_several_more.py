@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of which several processes use CUDA: how they share memory, on which GPUs, and what may happen meanwhile."""
+import glob
+import os
+import resource
+import shutil
+import signal
+
+from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused
+from severallib import Server, Sharing, stopped_and_restored, taken
+from simlib import unsanitized
+from gpulib import check, cudaw_ok, equal, jobs, main, until
+
+KINDS = {"tickets": ([], 4), "a ring of legacy IPC": (["--ipc", 1, "--ring", 1], 4), "IPC": (["--ipc", 1], 2)}
+
+
+def kind(name):
+    options, ranks = KINDS[name]
+
+    @unsanitized
+    def case():
+        need_criu()
+        job = Sharing(*options, ranks=ranks)
+        for _ in range(2):
+            stopped_and_restored(job)
+        path = taken(job)
+        job.goes_on()
+        job.kill()
+        cudaw_ok("restore", path)
+        job.goes_on()
+        job.finish(back=1)
+    return f"{name} of {ranks} ranks", case
+
+
+@unsanitized
+def a_server_without_cuda_and_engines_over_tcp():
+    need_criu()
+    job = Server("--bytes", 1 << 18)
+    stopped_and_restored(job)
+    path = taken(job)
+    job.goes_on()
+    job.kill()
+    cudaw_ok("restore", path)
+    job.goes_on()
+    cudaw_ok("snapshot", "--stop", job.id, path)
+    cudaw_ok("restore", "--paused", path)
+    equal(job.cuda_states(), {"paused"}, "the states")
+    cudaw_ok("resume", job.id)
+    job.goes_on()
+    job.finish(back=1)
+
+
+def gpus_of(job):
+    return [jobs()[pid]["gpu"][0]["uuid"][-2:] for pid in job.engines]
+
+
+@unsanitized
+def on_other_gpus():
+    """By one map for the whole job, also where each process sees its own GPU alone."""
+    need_criu()
+    os.environ["CUDAW_SIM_DEVICES"] = "4"
+    for options, moves in (([], ["0=1", "1=0"]), (["--visible", 1], ["0=1", "1=0"]), (["--visible", 1], ["0=2"])):
+        job = Sharing("--gpus", 2, *options)
+        before = gpus_of(job)
+        equal(len(set(before)), 2, "the GPUs")
+        stopped_and_restored(job, *(word for move in moves for word in ("--gpu", move)))
+        wanted = before[::-1] if len(moves) == 2 else ["02", before[1]]
+        equal(gpus_of(job) if options else before[::-1], wanted, "the GPUs after the restore")
+        stopped_and_restored(job)
+        job.finish()
+    del os.environ["CUDAW_SIM_DEVICES"]
+
+
+@unsanitized
+def what_fails_leaves_all_as_they_were():
+    job = Sharing()
+    for options in ([], ["--stop"]):
+        snapshot = Snapshot(job.in_command, *options, path=directory()).in_criu()
+        equal(job.states(), "T", "the states while CRIU works")
+        snapshot.let_criu_go(1)
+        check("CRIU: " in snapshot.end(1), "it does not say so")
+        equal(os.listdir(snapshot.path), [], "what is left")
+        job.goes_on()
+    snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+    os.kill(job.engines[1], signal.SIGCONT)
+    snapshot.let_criu_go(0)
+    snapshot.end(1)
+    job.goes_on()
+    # The second process cannot write its memory.
+    limits = resource.prlimit(job.engines[1], resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    path = directory()
+    said = refused("snapshot", "--stop", job.id, path)
+    check(f"snapshot {job.engines[1]}" in said, said)
+    resource.prlimit(job.engines[1], resource.RLIMIT_FSIZE, limits)
+    equal(os.listdir(path), [], "what is left")
+    job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def a_job_that_was_paused_stays_so():
+    job = Sharing()
+    cudaw_ok("pause", job.id)
+    path = taken(job)
+    equal(job.cuda_states(), {"paused"}, "the states")
+    cudaw_ok("resume", job.id)
+    job.goes_on()
+    path = taken(job, path=path)
+    equal(len(glob.glob(f"{path}/parts-*")), 1, "the directories of parts: the first one's is removed")
+    job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def a_command_that_is_killed():
+    job = Sharing()
+    snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+    snapshot.process.kill()
+    snapshot.process.wait()
+    snapshot.let_criu_go(1)
+    equal(job.states(), "T", "the states")
+    cudaw_ok("resume", job.id)
+    job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def one_that_ends_meanwhile():
+    """The others run on, and find that. Without memory that it has shared they cannot, and stay paused."""
+    for job in (Server(), Sharing()):
+        snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+        os.kill(job.engines[1], signal.SIGKILL)
+        snapshot.let_criu_go(0)
+        said = snapshot.end(1)
+        check(f"its process {job.engines[1]} has ended" in said, said)
+        if isinstance(job, Server):
+            until(lambda job=job: not job.states(), 30, "the others have ended")
+        else:
+            check("the job stays paused" in said, said)
+            equal("T" in job.states(), False, "whether one of its processes is stopped")
+
+
+@unsanitized
+def what_is_refused_by_name():
+    job = Sharing()
+    said = refused("snapshot", "--incremental", job.id, directory(), code=6)
+    check("2 of its processes use the GPU, for which there is no --incremental yet" in said, said)
+    said = refused("snapshot", "--gpu-only", job.id, directory(), code=6)
+    check("expected one process that uses the GPU, found 2" in said, said)
+    os.environ["SHARING_JOB"] = "abcdef"
+    mixed = Sharing()
+    del os.environ["SHARING_JOB"]
+    said = refused("snapshot", mixed.engines[0], directory(), code=6)
+    check(f"its process {mixed.engines[1]} uses the GPU, too, but as another job" in said, said)
+    mixed.finish()
+    said = cudaw_ok("snapshot", "--check", job.id)
+    check("can be put into a snapshot" in said, said)
+    other = Sharing()
+    cudaw_ok("pause", other.id)
+    path = taken(other)
+    said = refused("snapshot", job.id, path)
+    check("may have its memory in it" in said, said)
+    cudaw_ok("resume", other.id)
+    job.goes_on()
+    other.goes_on()
+    other.finish()
+    job.finish()
+
+
+def forged(path, change):
+    copy = directory()
+    shutil.copytree(path, copy, symlinks=True)
+    change(copy, *glob.glob(f"{copy}/parts-*/*"))
+    return copy
+
+
+def swap(_, part):
+    os.rename(part, part + ".other")
+    os.symlink(part + ".other", part)
+
+
+@unsanitized
+def a_damaged_or_forged_part_starts_nothing():
+    job, other = Sharing(), Sharing()
+    others = taken(other, "--stop")
+    path = taken(job, "--stop")
+    equal(job.states() + other.states(), "", "what runs of them")
+
+    def replace(_, part):
+        shutil.rmtree(part)
+        shutil.copytree(glob.glob(f"{others}/parts-*/*")[0], part)
+
+    def damage(_, part):
+        with open(glob.glob(f"{part}/data-*")[0], "r+b") as file:
+            file.write(b"damaged.")
+
+    lines = job.lines()
+    for change, why in ((lambda _, part: shutil.rmtree(part), "No such file or directory"),
+                        (replace, "it is not of the snapshot in"),
+                        (lambda _, part: os.remove(f"{part}/manifest.json"), "manifest.json: it is missing")):
+        check(why in refused("restore", "--check", forged(path, change)), why)
+    check("damaged" in refused("verify", forged(path, damage)), "verify does not find it")
+    part, = glob.glob(f"{path}/parts-*/*")
+    check("it is a part of the snapshot" in refused("restore", "--check", part), "it does not say so")
+    need_criu()
+    said = refused("restore", forged(path, damage))
+    check("damaged" in said, said)
+    equal((job.states(), job.lines()), ("", lines), "what runs, and what it has printed")
+    cudaw_ok("restore", path)
+    job.goes_on()
+    job.finish()
+
+
+allow_stand_in()
+main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpus, what_fails_leaves_all_as_they_were,
+     a_job_that_was_paused_stays_so, a_command_that_is_killed, one_that_ends_meanwhile, what_is_refused_by_name,
+     a_damaged_or_forged_part_starts_nothing)
