@@ -95,7 +95,8 @@ def members():
 
 def handover_ms():
     """Median of what it took to begin a turn, of those that the daemon remembers."""
-    found = [float(ms) for ms in re.findall(r"back after ([0-9.]+) ms", cudaw_ok("events"))]
+    found = [float(number) * {"ms": 1, "s": 1000}[unit]
+             for number, unit in re.findall(r"back after ([0-9.]+) (ms|s)\b", cudaw_ok("events"))]
     return statistics.median(found) if found else math.nan
 
 
