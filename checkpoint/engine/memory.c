@@ -248,17 +248,19 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 	const struct cuda_driver *drv = op->drv;
 	const char *call = "";
 	bool was_locked = release_is_locked();
+	/* Such a process has some files of the driver all the same, unless its cuInit() failed. CRIU takes none. */
+	bool bare = !engine.saved.contexts.count;
 	CUresult error = release_unlock_process(drv, &call);
 
 	if (error)
 		return engine_fail_driver(result, drv, call, error);
 	if (was_locked)
 		engine_set_out(engine_memory_out());
-	if (engine_is_released() || !engine.saved.contexts.count)
+	if (engine_is_released() || (bare && !(op->plan && op->plan->image)))
 		return 0;
 	engine_unpin(drv);
 	error = engine_release(op, &call);
-	if (!error)
+	if (!error || (bare && error == CUDA_ERROR_NOT_INITIALIZED))
 		return 0;
 	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s%s",
 			   call, engine_error_name(drv, error), release_hint(call, error));

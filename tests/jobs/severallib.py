@@ -70,7 +70,8 @@ class Server(Several):
     def __init__(self, *options, engines=2):
         super().__init__("server_job.py", "--engines", engines, *options, log_mode="a")
         self.wait_steps(3)
-        self.found([int(line.split()[1]) for line in self.lines() if line.startswith("engine ")])
+        self.found([int(line.split()[1]) for line in self.lines() if line.startswith("engine ")] +
+                   [self.pid] * ("--inits" in options))
 
 
 def taken(job, *options, path=None):

@@ -8,7 +8,7 @@ repeats a number for --bytes; the engine adds it to one in GPU memory. The answe
 with its own. With --engines N there are so many engines, which get each request, and give the same answer. Prints
 "engine PID" of each, "port N" and, for each answer, "step N". Ends when it gets SIGINT.
 
-The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
+With --inits 1 the first process initialises CUDA, and makes no other call of it. The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
 """
 import argparse
 import contextlib
@@ -101,8 +101,11 @@ def main():
     parser.add_argument("--bytes", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=10)
     parser.add_argument("--engines", type=int, default=1)
+    parser.add_argument("--inits", type=int, default=0)
     parser.add_argument("--title", choices=("server", "engine"))
     args = parser.parse_args()
+    if args.inits:
+        call(ctypes.CDLL("libcuda.so.1").cuInit(0))
     ended = []
     signal.signal(signal.SIGINT, lambda *_: ended.append(True))
     context = multiprocessing.get_context("spawn")
