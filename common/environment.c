@@ -1,60 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/environment.h"
+#include "common/protocol/quota.h"
+#include "common/settings.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
-struct kept {
-	struct kept *next;
-	char text[]; /* NAME=VALUE */
-};
+#define NAME(id, name, ...) name,
+static const char *const names[] = {SETTINGS_MAP(NAME) "LD_LIBRARY_PATH", "VIRTUAL_ENV"};
 
-static struct kept *kept; /* the latest first; none is ever taken out */
+#define NAMES     (sizeof(names) / sizeof(*names))
+#define VARIABLES (NAMES + QUOTA_VARIABLES)
 
-/* The one of the variable that the first @len bytes of @text name. */
-static struct kept *find(const char *text, size_t len)
+static const char *values[VARIABLES]; /* NULL: it was not set */
+static bool kept;
+
+static const char *name_of(size_t i, char limit[QUOTA_NAME_SIZE])
 {
-	struct kept *k = __atomic_load_n(&kept, __ATOMIC_ACQUIRE);
-
-	while (k && (strncmp(k->text, text, len) != 0 || k->text[len] != '='))
-		k = k->next;
-	return k;
+	return i < NAMES ? names[i] : quota_variable_name((int)(i - NAMES), limit);
 }
 
-static void keep(const char *text)
+/* For good. There is room for most without malloc(3), which may fail; then NULL. */
+static const char *copy(const char *text)
 {
-	const struct kept *old = find(text, strcspn(text, "="));
-	size_t size = strlen(text) + 1;
-	struct kept *k = old && !strcmp(old->text, text) ? NULL : malloc(sizeof(*k) + size);
+	static char room[16384];
+	static size_t used;
+	size_t len = strlen(text);
+	size_t at = __atomic_fetch_add(&used, len + 1, __ATOMIC_RELAXED);
+	char *to = at + len < sizeof(room) ? room + at : malloc(len + 1);
 
-	if (!k)
+	if (to) {
+		memcpy(to, text, len);
+		to[len] = '\0';
+	}
+	return to;
+}
+
+static void keep(const char **value, const char *now)
+{
+	const char *old = __atomic_load_n(value, __ATOMIC_ACQUIRE);
+
+	if (!now || (old && !strcmp(old, now)))
 		return;
-	memcpy(k->text, text, size);
-	k->next = __atomic_load_n(&kept, __ATOMIC_RELAXED);
-	while (!__atomic_compare_exchange_n(&kept, &k->next, k, false, __ATOMIC_RELEASE,
-					    __ATOMIC_RELAXED))
-		;
+	now = copy(now);
+	if (now)
+		__atomic_store_n(value, now, __ATOMIC_RELEASE);
 }
 
 void environment_keep(void)
 {
-	size_t count = 0;
+	char limit[QUOTA_NAME_SIZE];
 
-	while (environ && environ[count] && !getauxval(AT_SECURE))
-		count++;
-	/* Of two with a name, getenv(3) finds the first. */
-	while (count--)
-		keep(environ[count]);
+	for (size_t i = 0; i < VARIABLES; i++)
+		keep(&values[i], secure_getenv(name_of(i, limit)));
+	__atomic_store_n(&kept, true, __ATOMIC_RELEASE);
 }
 
 const char *environment_get(const char *name)
 {
-	const struct kept *k = find(name, strlen(name));
+	char limit[QUOTA_NAME_SIZE];
 
 	if (!__atomic_load_n(&kept, __ATOMIC_ACQUIRE))
 		return secure_getenv(name);
-	return k ? strchr(k->text, '=') + 1 : NULL;
+	for (size_t i = 0; i < VARIABLES; i++)
+		if (!strcmp(name, name_of(i, limit)))
+			return __atomic_load_n(&values[i], __ATOMIC_ACQUIRE);
+	return NULL;
 }

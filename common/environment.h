@@ -2,18 +2,21 @@
 #ifndef CUDAW_ENVIRONMENT_H
 #define CUDAW_ENVIRONMENT_H
 /*
- * The environment, kept in programs that are not ours. They may change it or empty it, also while a thread of
- * ours reads it, which getenv(3) does not allow. So the libraries keep what is there when they are loaded,
- * and what the program has set by its first call of the driver. Later changes, and variables that it has
- * taken out, do not count.
+ * The variables that we read, kept in programs that are not ours. They may change their environment or empty it, also
+ * while a thread of ours reads it, which getenv(3) does not allow. So the libraries keep what is there when they are
+ * loaded, and what the program has set by its first call of them. Later changes, and variables that it has taken out,
+ * do not count.
  */
 
-/* Keep the environment. From the program's thread, which alone may change it then; each time adds what is new. */
+/*
+ * Keep them; each time adds what is new. It asks getenv(3), so that it does what any library does in its constructor
+ * and in the first call. Threads: several may do so at once.
+ */
 void environment_keep(void);
 
 /*
- * The value of the variable, for good; NULL: it is not set, or the program has rights that its user has not.
- * If nothing was kept, as in programs of ours, as secure_getenv(3).
+ * The value of a setting or of another variable that environment.c lists, for good; NULL: it is not set, or the program
+ * has rights that its user has not. If nothing was kept, as in programs of ours: of any, as secure_getenv(3).
  */
 const char *environment_get(const char *name);
 

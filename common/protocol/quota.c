@@ -31,8 +31,8 @@
 
 static struct {
 	size_t each[GPU_MAX];
-	char variable[sizeof(((struct quota_variable *)0)->name)]; /* one that is in effect */
-	bool on, is_job_s; /* CUDAW_MEM alone is in effect */
+	char variable[QUOTA_NAME_SIZE]; /* one that is in effect */
+	bool on, is_job_s;              /* CUDAW_MEM alone is in effect */
 } quotas;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -51,10 +51,8 @@ void quota_variable(int number, struct quota_variable *variable)
 {
 	const char *value;
 
-	*variable = (struct quota_variable){.name = QUOTA_HAMI};
-	if (number)
-		snprintf(variable->name, sizeof(variable->name), QUOTA_HAMI "_%d", number - 1);
-	value = environment_get(variable->name);
+	*variable = (struct quota_variable){0};
+	value = environment_get(quota_variable_name(number, variable->name));
 	variable->value = value ? value : "";
 	variable->wrong = *variable->value && !size_parse(value, &variable->quota);
 }

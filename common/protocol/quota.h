@@ -36,15 +36,24 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #define QUOTA_HAMI     "CUDA_DEVICE_MEMORY_LIMIT"
 #define QUOTA_HAMI_WHY "expected a number of bytes, as 4147m; it limits nothing"
 
 /* HAMi's variables: number 0 is that of every GPU, number I + 1 that of GPU I. There are no others. */
 #define QUOTA_VARIABLES (GPU_MAX + 1)
+#define QUOTA_NAME_SIZE 40
+
+/* Returns @name. */
+static inline const char *quota_variable_name(int number, char name[QUOTA_NAME_SIZE])
+{
+	snprintf(name, QUOTA_NAME_SIZE, number ? QUOTA_HAMI "_%d" : QUOTA_HAMI, number - 1);
+	return name;
+}
 
 struct quota_variable {
-	char name[40];
+	char name[QUOTA_NAME_SIZE];
 	const char *value; /* "": it is not set */
 	size_t quota;      /* 0: none, also for 0 and for a wrong value */
 	bool wrong;        /* QUOTA_HAMI_WHY */

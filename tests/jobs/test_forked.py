@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The child of a fork, whenever it comes, has nothing that the library has open: a snapshot of the job
-would need that where it goes on.
+would need that where it goes on. And its environment counts.
 """
+import json
 import os
 import shutil
 import subprocess
@@ -94,4 +95,13 @@ def after_a_directory_was_refused():
     job.discard()
 
 
-main(after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk, after_a_directory_was_refused)
+def sets_its_own_name():
+    """Between the fork and its cuInit(); its parent has made calls before that."""
+    job = Job("early", "--fork", 1, "--each-line", 1, env={"CUDAW_NAME": "parent"})
+    job.make_steps(1)
+    equal({row["name"] for row in json.loads(cudaw_ok("ps", "--json"))}, {"parent", "child"}, "the names in ps")
+    job.result()
+
+
+main(sets_its_own_name, after_a_pause, while_a_snapshot_is_written, while_memory_is_on_disk,
+     after_a_directory_was_refused)

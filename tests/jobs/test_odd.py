@@ -8,10 +8,12 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 
 from simlib import SCRATCH, unsanitized
 from snapshotjobs import directory
-from gpulib import BUILD, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
+from gpulib import BUILD, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal, faces, hog, main
+from harness import contains
 
 LOCALE = """\
 comment_char %
@@ -59,11 +61,22 @@ def paused_and_resumed():
         for _ in range(2):
             job.pause()
             status = job.status()
+            equal(status["name"], "odd", "the name that the program has set")
             check(status["pause_ms"] > 0 and status["pause_phases"]["copy"] > 0, f"ps says {status}")
             check("64.0 MiB" in cudaw_ok("ps"), "the table does not have what is paused")
             job.resume()
         cudaw_ok("trim", job.pid)
         finish(job)
+
+
+def sets_its_own_runtime():
+    """When our library is loaded, and before its first call."""
+    code = "import ctypes, os; runtime = ctypes.CDLL(os.environ['TEST_FACE']); " \
+           "os.environ['CUDAW_REAL_LIBCUDART'] = '/of/the/program'; print(runtime.cudaDeviceSynchronize())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                          env={**base_environment(), "TEST_FACE": f"{faces()}/libcudart.so.13"})
+    equal(done.stdout, "35\n", "what the call returns: cudaErrorInsufficientDriver")
+    contains(done.stderr, "CUDAW_REAL_LIBCUDART=/of/the/program: no such file")
 
 
 def texts_have_points():
@@ -88,4 +101,4 @@ def snapshot():
     finish(job)
 
 
-main(*[unsanitized(case) for case in (paused_and_resumed, texts_have_points, snapshot)])
+main(*[unsanitized(case) for case in (paused_and_resumed, sets_its_own_runtime, texts_have_points, snapshot)])

@@ -2,10 +2,12 @@
 /*
  * The state of an odd but valid program, on which no text and no number of ours may depend: the user's
  * locale, rounding towards infinity and traps for floating-point errors (as gfortran's -ffpe-trap sets
- * them), few permissions for new files, and an environment from which it has taken the settings.
+ * them), few permissions for new files, an environment from which it has taken the
+ * settings, and a name that it gives itself before its first call.
  */
 #include <dlfcn.h>
 #include <locale.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@ static void forget_settings(void)
 		if (strncmp(*from, "CUDAW_", 6) || !strncmp(*from, "CUDAW_SIM_", 10))
 			*to++ = *from;
 	*to = NULL;
+	setenv("CUDAW_NAME", "odd", 1);
 }
 
 __attribute__((constructor)) static void be_odd(void)

@@ -2,9 +2,12 @@
 /*
  * Asks for all driver functions before cuInit(), as the CUDA runtime does, and counts up a buffer
  * by them. What is allocated first is freed at once: what a pause takes has another place to come
- * back to.
+ * back to. With --fork 1 it forks in between; the child, which names itself "child", does the rest.
  */
 #include "tests/programs/kernels.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define WORDS (1UL << 20)
 #define FIRST (24UL << 20)
@@ -32,8 +35,23 @@ static struct {
 	CALL(cuGetProcAddress(#name, (void **)&early.name##_, CUDA_VERSION, \
 			      CU_GET_PROC_ADDRESS_DEFAULT, NULL));
 
+/* Returns in the child. */
+static void go_on_in_child(void)
+{
+	pid_t child = fork();
+	int status = 0;
+
+	if (child) {
+		waitpid(child, &status, 0);
+		_exit(status != 0);
+	}
+	setenv("CUDAW_NAME", "child", 1);
+}
+
 int main(int argc, char **argv)
 {
+	unsigned long forks = 0;
+	const struct step_option options[] = {{"fork", &forks}};
 	static uint32_t words[WORDS];
 	uint64_t count = WORDS, step;
 	CUfunction increment;
@@ -43,8 +61,10 @@ int main(int argc, char **argv)
 	CUcontext ctx;
 	CUdevice dev;
 
-	step_parse(argc, argv, NULL, 0);
+	step_parse(argc, argv, options, 1);
 	EARLY(GET)
+	if (forks)
+		go_on_in_child();
 	CALL(early.cuInit_(0));
 	CALL(early.cuDeviceGet_(&dev, 0));
 	CALL(early.cuDevicePrimaryCtxRetain_(&ctx, dev));

@@ -14,15 +14,20 @@
 static __thread bool is_first;
 static sem_t arrived, go_on;
 
-/* In place of the C library's, also for cudaw: the Makefile exports it. */
-char *secure_getenv(const char *name)
+/* In place of the C library's, also for cudaw, which looks for the setting by it: the Makefile exports it. */
+int strcmp(const char *a, const char *b)
 {
-	if (is_first && !strcmp(name, "CUDAW_CHECK")) {
+	static const char setting[] = "CUDAW_CHECK";
+	size_t i = 0;
+
+	while (a[i] && a[i] == b[i])
+		i++;
+	if (is_first && i == sizeof(setting) - 1 && !memcmp(a, setting, i) && !b[i]) {
 		is_first = false;
 		sem_post(&arrived);
 		sem_wait(&go_on);
 	}
-	return getenv(name);
+	return (unsigned char)a[i] - (unsigned char)b[i];
 }
 
 static void *first_call(void *unused)

@@ -55,6 +55,7 @@ struct binding {
 static struct binding binding;
 static __thread const struct binding *binding_here __attribute__((tls_model("initial-exec")));
 static bool table_ok;
+static bool kept; /* the environment, as this process has set it by its first call */
 
 static size_t swap_slot(const void *fn)
 {
@@ -215,6 +216,21 @@ static void bind_here(void)
 		bind_export(i);
 }
 
+static void keep_environment(void)
+{
+	if (__atomic_load_n(&kept, __ATOMIC_RELAXED))
+		return;
+	environment_keep();
+	__atomic_store_n(&kept, true, __ATOMIC_RELAXED);
+}
+
+/* It may change its environment before its own cuInit(). */
+static void forget_in_child(void)
+{
+	kept = false;
+}
+FORKS_CHILD(forget_in_child);
+
 /*
  * The first call may come from a constructor, under the loader's lock, while another thread binds.
  * So everything that takes the loader's lock (dlopen, dlsym) is done before the wait for that
@@ -228,7 +244,7 @@ void libcuda_bind(void)
 	struct binding here = {.missing = "all"};
 	void *first, *lib;
 
-	environment_keep();
+	keep_environment();
 	first = first_face();
 	lib = first ? first : open_driver();
 	here.have_driver = lib;
@@ -270,6 +286,7 @@ CUresult hook_cuInit(unsigned int flags)
 		pr_warn("cuInit: error %d", result);
 	if (result || !forks_adopt())
 		return result;
+	keep_environment();
 	pthread_once(&decided, decide_addressing);
 	trace_start();
 	if (table_ok)

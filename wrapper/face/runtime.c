@@ -8,6 +8,7 @@
  */
 #define LOG_PREFIX "cudart: "
 #include "libcudart_names.h"
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/find/find.h"
 #include "wrapper/face/tramp.h"
@@ -123,9 +124,11 @@ static void *open_real_runtime(void)
  */
 void libcudart_bind(void)
 {
-	void *real = open_real_runtime();
 	size_t missing = 0;
+	void *real;
 
+	environment_keep();
+	real = open_real_runtime();
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		void *function = real ? find_function(real, names[i]) : NULL;
 
