@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/host/spill.h"
-#include "common/clock.h"
 #include "common/system/hostmem.h"
 #include "common/system/memory_fs.h"
 #include "common/system/ownfd.h"
@@ -9,9 +8,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -19,6 +18,8 @@
 
 #define LOG_PREFIX "spill: "
 #include "common/log.h"
+
+#define LEAST 4096UL /* what is written is multiples of this */
 
 static struct ownfd spill = OWNFD_NONE;
 static char *buffer;
@@ -62,37 +63,65 @@ size_t spill_space(void)
 	return space < largest ? space : largest;
 }
 
-/* For file systems that have no files without a name, such as NFS: it goes at once. */
-static int open_named(const char *dir)
+/* For file systems that have no files without a name, such as NFS: it goes at once, or there is none. */
+static int open_named(const char *dir, int flags)
 {
 	char path[PATH_MAX];
-	int fd = -1;
+	int fd, error;
 
-	if (snprintf(path, sizeof(path), "%s/.cudaw-spill-%d-%" PRIu64, dir, getpid(),
-		     clock_unix_ms()) < (int)sizeof(path))
-		fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-	else
+	if (snprintf(path, sizeof(path), "%s/.cudaw-spill-XXXXXX", dir) >= (int)sizeof(path)) {
 		errno = ENAMETOOLONG;
-	if (fd >= 0)
-		unlink(path);
-	return fd;
+		return -1;
+	}
+	fd = mkostemp(path, flags);
+	if (fd < 0 || !unlink(path))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
 }
 
-static int open_unnamed(const char *dir)
+static int open_unnamed(const char *dir, int flags)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open(dir, O_TMPFILE | O_RDWR | flags, 0600);
 
-	if (fd < 0 && errno == EOPNOTSUPP)
-		fd = open_named(dir);
-	if (fd >= 0)
-		fcntl(fd, F_SETFL, O_DIRECT); /* if the file system supports it */
-	return fd;
+	return fd < 0 && errno == EOPNOTSUPP ? open_named(dir, flags) : fd;
 }
 
-/* Some file systems cannot reserve; a write may then find no room, while nothing is unmapped yet. 0 or errno. */
-static int reserve(int fd, size_t size)
+/* Past the page cache; not at the start, as the device may want larger multiples than those of spill_write(). */
+static int try_direct(void)
 {
-	return fallocate(fd, 0, 0, (off_t)size) && errno != EOPNOTSUPP ? errno : 0;
+	return fcntl(ownfd_get(&spill), F_SETFL, O_DIRECT)
+		       ? -errno
+		       : spill_write(buffer + LEAST, LEAST, LEAST);
+}
+
+/*
+ * Where the page cache is between, a write returns when the disk has the data: the kernel may find out later that
+ * there is no room, when the memory on the GPU is gone. 0 or errno.
+ */
+static int open_file(const char *dir)
+{
+	int error;
+
+	ownfd_set(&spill, open_unnamed(dir, O_CLOEXEC));
+	if (ownfd_get(&spill) < 0)
+		return errno;
+	error = -try_direct();
+	if (error != EINVAL)
+		return error;
+	spill_close();
+	ownfd_set(&spill, open_unnamed(dir, O_CLOEXEC | O_DSYNC));
+	return ownfd_get(&spill) < 0 ? errno : 0;
+}
+
+/* Some file systems cannot. 0 or errno. */
+static int reserve(size_t size)
+{
+	int error = fallocate(ownfd_get(&spill), 0, 0, (off_t)size) ? errno : 0;
+
+	return error == EOPNOTSUPP ? 0 : error;
 }
 
 static int make_buffer(void)
@@ -116,21 +145,18 @@ int spill_open(size_t size)
 {
 	const char *dir = directory();
 	bool fresh = spill.fd < 0;
-	int error = 0;
+	int error;
 
 	if (!dir)
 		return -ENOENT;
 	/* The program has closed it, and what is out with it. */
 	if (ownfd_is_lost(&spill))
 		return -EBADF;
-	if (fresh)
-		ownfd_set(&spill, open_unnamed(dir));
-	if (ownfd_get(&spill) < 0)
-		error = errno;
-	else
-		error = reserve(ownfd_get(&spill), size);
+	error = -make_buffer();
+	if (!error && fresh)
+		error = open_file(dir);
 	if (!error)
-		error = -make_buffer();
+		error = reserve(size);
 	if (error)
 		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size,
 		       error_text(error));

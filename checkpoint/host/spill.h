@@ -4,8 +4,8 @@
 /*
  * The file for the part of a paused job's memory that does not fit in host memory
  * (CUDAW_SPILL_DIR). It has no name, so that it goes away with the process, however that ends. It
- * is read and written past the page cache if the file system can do that. Thread-safe, except
- * opening and closing.
+ * is read and written past the page cache if the file system can do that; if not, a write waits for
+ * the disk. Thread-safe, except opening and closing.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@ size_t spill_space(void);
 #define SPILL_BUFFER (1UL << 20)
 
 /*
- * Open the file if it is not open, and reserve @size bytes of disk if the file system can do that. Returns 0 or a negative errno,
- * after an error message that names the directory.
+ * Open the file if it is not open, and reserve @size bytes of disk. If the file system cannot reserve, a write may find
+ * no room. Returns 0 or a negative errno, after an error message that names the directory.
  */
 int spill_open(size_t size);
 void spill_close(void);

@@ -86,6 +86,7 @@ UNCANCELLED(ssize_t, __getdelim, (char **line, size_t *size, int end, FILE *file
 UNCANCELLED(ssize_t, getdelim, (char **line, size_t *size, int end, FILE *file), (line, size, end, file))
 UNCANCELLED(ssize_t, getrandom, (void *data, size_t size, unsigned int flags), (data, size, flags))
 UNCANCELLED_FD(memfd_create, (const char *name, unsigned int flags), (name, flags))
+UNCANCELLED_FD(mkostemp, (char *path, int flags), (path, flags))
 UNCANCELLED(int, nanosleep, (const struct timespec *time, struct timespec *left), (time, left))
 UNCANCELLED(int, poll, (struct pollfd *fds, nfds_t n, int timeout), (fds, n, timeout))
 UNCANCELLED(ssize_t, pread, (int fd, void *data, size_t size, off_t at), (fd, data, size, at))

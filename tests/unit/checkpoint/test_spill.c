@@ -72,6 +72,14 @@ START_TEST(memory_is_no_disk)
 }
 END_TEST
 
+static void use_filter(struct sock_filter *filter, size_t len)
+{
+	const struct sock_fprog program = {(unsigned short)len, filter};
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
 /* As NFS 3, and others, cannot make a file without a name or reserve room. */
 static void do_without(void)
 {
@@ -83,10 +91,8 @@ static void do_without(void)
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-	const struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
 
-	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+	use_filter(filter, sizeof(filter) / sizeof(*filter));
 }
 
 START_TEST(a_file_system_may_lack_unnamed_files_and_reservations)
@@ -106,6 +112,32 @@ START_TEST(a_file_system_may_lack_unnamed_files_and_reservations)
 }
 END_TEST
 
+/* O_DIRECT is refused by fcntl(), or by the writes. */
+static const struct {
+	unsigned int call, argument, value;
+} refused[] = {{SYS_fcntl, 1, F_SETFL}, {SYS_pwrite64, 2, 4096}};
+
+/* Else a write succeeds that finds no room later. */
+START_TEST(through_the_page_cache_a_write_waits_for_the_disk)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[_i].call, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, args[refused[_i].argument])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[_i].value, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+
+	spill_close();
+	use_filter(filter, sizeof(filter) / sizeof(*filter));
+	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFL) & (O_DIRECT | O_DSYNC), O_DSYNC);
+	ck_assert_int_eq(spill_write(part, SIZE, 0), 0);
+	check_part();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("spill");
@@ -116,6 +148,8 @@ int main(void)
 	tcase_add_test(tc, one_that_the_program_has_closed_is_not_made_anew);
 	tcase_add_test(tc, memory_is_no_disk);
 	tcase_add_test(tc, a_file_system_may_lack_unnamed_files_and_reservations);
+	tcase_add_loop_test(tc, through_the_page_cache_a_write_waits_for_the_disk, 0,
+			    sizeof(refused) / sizeof(refused[0]));
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

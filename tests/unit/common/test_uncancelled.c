@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -49,6 +50,15 @@ static int by_socket(void)
 static int by_memfd(void)
 {
 	return memfd_create("test", 0);
+}
+
+static int by_temporary(void)
+{
+	char path[] = "/tmp/test-uncancelled-XXXXXX";
+	int fd = mkostemp(path, O_CLOEXEC);
+
+	unlink(path);
+	return fd;
 }
 
 static int by_accept(void)
@@ -110,8 +120,8 @@ static int by_message(void)
 	return fd;
 }
 
-static int (*const ways[])(void) = {by_open, by_openat, by_socket,  by_memfd,  by_accept,
-				    by_pipe, by_fopen,  by_opendir, by_message};
+static int (*const ways[])(void) = {by_open,   by_openat, by_socket, by_temporary, by_memfd,
+				    by_accept, by_pipe,   by_fopen,  by_opendir,   by_message};
 
 static void close_streams(void)
 {
