@@ -16,17 +16,17 @@ from proclib import is_zombie
 
 PAGE = "docs/servers.md"
 HERE = {"python inference_server.py 8000 16384": f"{sys.executable} {REPOSITORY}/examples/inference_server.py 0 16",
-        "sudo ": "", "/srv/server": f"{SCRATCH}/server", "/elsewhere": f"{SCRATCH}/elsewhere"}
+        "sudo ": "", "/elsewhere": f"{SCRATCH}/elsewhere"}
 
 
 def shell(words, **options):
-    """That block of the page, here."""
+    """That block of the page, here, with a home of its own."""
     text = block(PAGE, words)
     for there, here in HERE.items():
         text = text.replace(there, here)
+    env = {**base_environment(), "HOME": SCRATCH, "PATH": f"{BUILD}/bin:{os.environ['PATH']}"}
     return subprocess.Popen(["bash", "-ec", text], cwd=SCRATCH, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT,
-                            env={**base_environment(), "PATH": f"{BUILD}/bin:{os.environ['PATH']}"}, **options)
+                            stderr=subprocess.STDOUT, env=env, **options)
 
 
 def ok(words):
