@@ -45,6 +45,7 @@ class Engine:
                 raise Skip(f"no {program} here")
         self.home = scratch()
         self.name = f"cudaw-{os.getpid()}"
+        self.options = OPTIONS.format(self.home)
         self.root = make_root(self.home)
         command = installed_copy(self.home + "/opt")
         self.env = {**os.environ, "PATH": f"{os.path.dirname(command)}:{os.environ['PATH']}"}
@@ -76,10 +77,18 @@ class Engine:
                 os.rmdir(path)
         return not found
 
+    @contextlib.contextmanager
+    def removes_container(self):
+        """Also after a failure, as nothing else ends what runs in it."""
+        try:
+            yield
+        finally:
+            self.ok(f"podman {self.options} rm --force --ignore --time 0 {self.name}")
+
     def podman(self, text):
         """That line, here: without the GPUs of NVIDIA, and with the simulated one."""
         text = re.sub("--device nvidia.com/gpu=all ", "", text)
-        return text.replace("podman run", f"podman {OPTIONS.format(self.home)} run "
+        return text.replace("podman run", f"podman {self.options} run "
                                           f"{RUN.format(self.home, BUILD, self.name)}")
 
 
@@ -91,14 +100,14 @@ def pause_and_resume(engine, line):
     """A container that this line of the page starts."""
     program = f"{BUILD}/tests/programs/counter --mib 16 --steps 100000000 --step-ms 10"
     line = re.sub(r"IMAGE (python train.py|\.\.\.)", f"--rootfs {engine.root} {program}", line)
-    container = engine.shell(engine.podman(line))
-    contains(container.stdout.readline(), "counter: ")
-    pid = int(engine.ok(f"podman {OPTIONS.format(engine.home)} inspect --format '{{{{.State.Pid}}}}' {engine.name}"))
-    until(lambda: state(pid) == "running", 10, "it runs under cudaw")
-    for request, after in (("pause", "paused"), ("resume", "running")):
-        equal(cudaw(request, str(pid), env={"CUDAW_RUNTIME_DIR": None}).code, 0, f"the exit code of cudaw {request}")
-        equal(state(pid), after, "the state of the process in the container")
-    engine.ok(f"podman {OPTIONS.format(engine.home)} rm --force --time 0 {engine.name}")
+    with engine.removes_container():
+        container = engine.shell(engine.podman(line))
+        contains(container.stdout.readline(), "counter: ")
+        pid = int(engine.ok(f"podman {engine.options} inspect --format '{{{{.State.Pid}}}}' {engine.name}"))
+        until(lambda: state(pid) == "running", 10, "it runs under cudaw")
+        for request, after in (("pause", "paused"), ("resume", "running")):
+            equal(cudaw(request, str(pid), env={"CUDAW_RUNTIME_DIR": None}).code, 0, f"the exit code of cudaw {request}")
+            equal(state(pid), after, "the state of the process in the container")
     until(engine.groups_are_gone, 10, "its control groups are removed")
 
 
