@@ -48,23 +48,28 @@ static const char *name_of_device(dev_t dev)
 	return name && !strncmp(name, "/ram", 4) ? "a RAM disk" : NULL;
 }
 
-/*
- * The kernel writes some bytes as a backslash and three octal digits. Who mounts an overlay may put a backslash
- * before a comma, and the kernel writes both.
- */
+/* The kernel writes some bytes as a backslash and three octal digits. */
+static bool is_escaped(const char *p)
+{
+	return p[0] == '\\' && p[1] >= '0' && p[1] <= '3' && p[2] >= '0' && p[2] <= '7' &&
+	       p[3] >= '0' && p[3] <= '7';
+}
+
+/* Who mounts an overlay may put a backslash before a comma, and the kernel writes both. */
 static void unescape(char *path)
 {
-	unsigned int byte;
-	char *to = path;
+	char *to = path, byte;
 
-	for (; *path; path++) {
-		if (sscanf(path, "\\%3o", &byte) == 1)
-			path += 3;
-		else
-			byte = (unsigned char)*path;
-		if (byte == ',' && to[-1] == '\\')
+	for (const char *from = path; *from; from++) {
+		byte = *from;
+		if (is_escaped(from)) {
+			byte = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 |
+				      (from[3] - '0'));
+			from += 3;
+		}
+		if (byte == ',' && to > path && to[-1] == '\\')
 			to--;
-		*to++ = (char)byte;
+		*to++ = byte;
 	}
 	*to = '\0';
 }
