@@ -353,11 +353,18 @@ int find_real_nvml(char *path, size_t size)
 
 void *find_function(void *library, const char *name)
 {
-	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-	void *(*look_up)(void *, const char *) =
-		libc ? (__typeof__(look_up))dlvsym(libc, "dlsym", "GLIBC_2.34") : NULL;
+	static void *(*of_libc)(void *, const char *);
+	__typeof__(of_libc) look_up = __atomic_load_n(&of_libc, __ATOMIC_RELAXED);
 
-	return look_up ? look_up(library, name) : dlsym(library, name);
+	if (!look_up) {
+		void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+
+		look_up = libc ? (__typeof__(look_up))dlvsym(libc, "dlsym", "GLIBC_2.34") : NULL;
+		if (!look_up)
+			look_up = dlsym;
+		__atomic_store_n(&of_libc, look_up, __ATOMIC_RELAXED);
+	}
+	return look_up(library, name);
 }
 
 void *find_open_driver(const char *path)

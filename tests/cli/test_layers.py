@@ -72,12 +72,14 @@ def test_kparams_includes_more_than_common():
     finds("kparams may not use vmem/vmem.h", "kparams/memory.c", '#  include "vmem/vmem.h"')
 
 
-def test_what_depends_on_the_locale():
+def test_what_depends_on_the_program():
     for line, what in (('double d = strtod(text, NULL);', "strtod("), ('int c = toupper (text[0]);', "toupper ("),
                        ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
-                       ('say(c, "%lg", x);', '"%lg'), ("text = strerror(errno);", "strerror(")):
+                       ('say(c, "%lg", x);', '"%lg'), ('fn = dlsym(lib, "cuInit");', 'dlsym(lib, "cu'),
+                       ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror(")):
         finds(f"vmem/vmem.c:{LAST + 1}: {what}: the result depends", "vmem/vmem.c", line)
-    for line in ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);"):
+    for line in ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);",
+                 'fn = dlsym(RTLD_DEFAULT, "sigaction");'):
         equal(layers("vmem/vmem.c", line), ([], 0))
     equal(layers("tools/command/run/run.c", "double d = strtod(text, NULL);"), ([], 0))
 
