@@ -165,7 +165,9 @@ def nvml_shows_it_to_programs_that_find_the_face(mode="path"):
            "LD_LIBRARY_PATH": ":".join(paths + [nvml_directory()])}
     if mode == "run":
         del env["CUDAW_JOB"]
-    job = Job("nvml", "--mib", 40, "--each-line", 1, mode=mode, env=env)
+    else:
+        del env["CUDAW_MEM"]    # it sets it itself
+    job = Job("nvml", "--mib", 40, "--limit", 64, "--each-line", 1, mode=mode, env=env)
     said = by_nvml(job)
     equal(said[:2], ["nvml: 40 of 64 MiB used, 24 free", "v2: 40 of 64 MiB used, 24 free, 0 reserved"], "NVML")
     check(int(said[2].split()[1]) > 40, f"the context is not in {said[2]!r}")

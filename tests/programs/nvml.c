@@ -2,9 +2,9 @@
 /*
  * What NVML says of GPU 0, in each step:
  *
- *	nvml [--mib N]
+ *	nvml [--mib N] [--limit N]
  *
- * The memory by both calls, and that of the process, which has N MiB by CUDA. In the end, what becomes of a function
+ * With --limit it sets CUDAW_MEM to N MiB before its first call, when its libraries are loaded. The memory by both calls, and that of the process, which has N MiB by CUDA. In the end, what becomes of a function
  * that the NVML of the tests lacks.
  */
 #include "common/nvml_types.h"
@@ -12,7 +12,7 @@
 
 #include <dlfcn.h>
 
-static unsigned long mib = 8;
+static unsigned long mib = 8, limit;
 static void *library;
 
 static struct {
@@ -35,6 +35,8 @@ static void *function(const char *name)
 
 static void open_nvml(void)
 {
+	char text[32];
+
 	library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 	if (!library)
 		step_die("%s", dlerror());
@@ -45,6 +47,9 @@ static void open_nvml(void)
 	nvml.processes =
 		(__typeof__(nvml.processes))function("nvmlDeviceGetComputeRunningProcesses_v3");
 	nvml.name = (__typeof__(nvml.name))dlsym(library, "nvmlDeviceGetName");
+	snprintf(text, sizeof(text), "%luM", limit);
+	if (limit)
+		setenv("CUDAW_MEM", text, 1);
 	CALL(nvml.init());
 }
 
@@ -76,14 +81,14 @@ static void say(nvmlDevice_t device)
 
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {{"mib", &mib}};
+	const struct step_option options[] = {{"mib", &mib}, {"limit", &limit}};
 	char name[64] = "GPU-";
 	struct kernels gpu;
 	CUdeviceptr data;
 	CUuuid uuid;
 	nvmlDevice_t device;
 
-	step_parse(argc, argv, options, 1);
+	step_parse(argc, argv, options, 2);
 	open_nvml();
 	kernels_init(&gpu);
 	CALL(cuMemAlloc_v2(&data, mib << 20));

@@ -9,6 +9,7 @@
  */
 #define LOG_PREFIX "nvml: "
 #include "libnvml_names.h"
+#include "common/environment.h"
 #include "common/find/find.h"
 #include "common/log.h"
 #include "common/nvml.h"
@@ -143,8 +144,10 @@ static void *stand_in(const char *name, bool have_library)
 /* No lock, as in runtime.c: threads that meet here store the same pointers. */
 void libnvml_bind(void)
 {
-	void *lib = cudaw_real_nvml();
+	void *lib;
 
+	environment_keep();
+	lib = cudaw_real_nvml();
 	real.index = lib ? (__typeof__(real.index))find_function(lib, "nvmlDeviceGetIndex") : NULL;
 	real.uuid = lib ? (__typeof__(real.uuid))find_function(lib, "nvmlDeviceGetUUID") : NULL;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
