@@ -74,7 +74,8 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	  "nothing is written there", READ_BY_JOBS,                                                           \
 	  "A directory on disk for memory of a paused job that does not fit in host memory. The "             \
 	  "file there has no name (on NFS and some others: one for a moment, .cudaw-spill-XXXXXX), and is "   \
-	  "gone when the job is. A directory whose files are memory (tmpfs, ramfs, zram) is not used.")       \
+	  "gone when the job is. A directory whose files are memory (tmpfs, ramfs, zram) is not used. A job " \
+	  "that takes turns needs a file system that can reserve space (not NFS before 4.2, ext2, ext3).")    \
 	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                            \
 	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "            \
 	  "only if they are the same.")                                                                       \

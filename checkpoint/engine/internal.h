@@ -134,7 +134,9 @@ int engine_transfer(struct engine_op *op, struct transfer *transfer);
 int engine_scan(struct engine_op *op, size_t from);
 /* Get room for @slots slots; saved_room() found the other two numbers. Whether there is enough. */
 bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots);
-int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots);
+/* @surely: a write must not find then that there is none on disk. */
+int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots,
+		 bool surely);
 
 /*
  * True if every device that this process needs has @needed[dev] bytes free; before a map: an attempt that must

@@ -78,13 +78,19 @@ bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots)
 	return slots <= pool_slots || slots - pool_slots <= spill_slots;
 }
 
-int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots)
+int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t spill_slots,
+		 bool surely)
 {
 	int error;
 
 	if (!engine_has_room(slots, pool_slots, spill_slots))
 		return fail_room(&op->result, slots, pool_slots, spill_slots);
-	error = saved_place(&engine.saved, slots, pool_slots);
+	error = saved_place(&engine.saved, slots, pool_slots, surely);
+	if (error == -EOPNOTSUPP)
+		return engine_fail(&op->result, END_NOMEM,
+				   "the file system of CUDAW_SPILL_DIR cannot reserve " PRI_GIB
+				   ", as it must for a job that takes turns; a pause works without",
+				   GIB_ARGS((slots - pool_slots) * VMEM_GRANULE));
 	if (error)
 		return engine_fail(&op->result, END_NOMEM, "room for " PRI_GIB ": %s",
 				   GIB_ARGS(slots * VMEM_GRANULE), error_text(-error));

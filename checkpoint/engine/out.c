@@ -102,8 +102,8 @@ static int load_kernels(struct engine_op *op)
 	return 0;
 }
 
-/* Find room for what will be saved, the regions from @from on. */
-static int make_room(struct engine_op *op, size_t from)
+/* Find room for what will be saved, the regions from @from on; where they go each for itself, surely. */
+static int make_room(struct engine_op *op, size_t from, bool surely)
 {
 	struct saved *saved = &engine.saved;
 	size_t slots = saved->used_slots + saved_live(saved, from, saved->copied);
@@ -127,7 +127,7 @@ static int make_room(struct engine_op *op, size_t from)
 			return -1;
 		slots = saved->scanned_slots;
 	}
-	return engine_place(op, slots, pool_slots, spill_slots);
+	return engine_place(op, slots, pool_slots, spill_slots, surely);
 }
 
 /* For what may follow. */
@@ -136,7 +136,7 @@ static int check_room(struct engine_op *op)
 	return release_wanted(op->drv, op->release) ? engine_check_room(&op->result) : 0;
 }
 
-static int prepare(struct engine_op *op, size_t from)
+static int prepare(struct engine_op *op, size_t from, bool surely)
 {
 	size_t to = engine.saved.copied;
 	size_t bytes = from < to ? saved_region_bytes(&engine.saved, from, to) : 0;
@@ -144,7 +144,7 @@ static int prepare(struct engine_op *op, size_t from)
 	engine_set_phase(op, "copy", bytes);
 	if (!bytes)
 		return check_room(op);
-	return load_kernels(op) ? -1 : make_room(op, from);
+	return load_kernels(op) ? -1 : make_room(op, from, surely);
 }
 
 /* By one thread at a time. */
@@ -292,7 +292,7 @@ static int take(struct out *out, bool rested)
 	struct engine_op *op = out->op;
 	/* A job at rest has met those that share memory with it before. */
 	bool meets = out->way != WAY_ALONE && !rested;
-	int ret = prepare(op, out->from);
+	int ret = prepare(op, out->from, out->way != WAY_AT_ONCE);
 
 	if (!ret && meets && out->way == WAY_EACH && engine_meet_saved(op))
 		ret = -1;

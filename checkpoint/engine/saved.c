@@ -171,13 +171,13 @@ size_t saved_room(const struct saved *s, size_t slots, size_t apart, size_t *poo
 	return apart ? needed - available : 0;
 }
 
-int saved_place(struct saved *s, size_t slots, size_t pool_slots)
+int saved_place(struct saved *s, size_t slots, size_t pool_slots, bool surely)
 {
 	size_t block = HOSTPOOL_BLOCK / VMEM_GRANULE;
 
 	s->pool_slots = size_min(slots, pool_slots);
 	if (slots > s->pool_slots) {
-		int error = spill_open((slots - s->pool_slots) * VMEM_GRANULE);
+		int error = spill_open((slots - s->pool_slots) * VMEM_GRANULE, surely);
 
 		if (error)
 			return error;

@@ -75,9 +75,9 @@ size_t saved_room(const struct saved *saved, size_t slots, size_t apart, size_t 
 
 /*
  * Get address space and disk space for @slots slots, those in use included, of which @pool_slots may
- * be host memory. 0, or a negative errno.
+ * be host memory. 0, or a negative errno; @surely: as spill_open() has it.
  */
-int saved_place(struct saved *saved, size_t slots, size_t pool_slots);
+int saved_place(struct saved *saved, size_t slots, size_t pool_slots, bool surely);
 
 /* A transfer of all pieces of the regions from @from to @to, exclusive. */
 struct transfer saved_transfer(struct saved *saved, const struct cuda_driver *drv,

@@ -67,7 +67,7 @@ static int find_room(struct engine_op *op, double deadline_ms)
 			break;
 		saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
 	}
-	if (engine_place(op, engine.held_slots, pool_slots, spill_slots)) {
+	if (engine_place(op, engine.held_slots, pool_slots, spill_slots, false)) {
 		if (ret == -ETIME)
 			op->result.code = END_TIMEOUT;
 		return -1;

@@ -117,11 +117,11 @@ static int open_file(const char *dir)
 }
 
 /* Some file systems cannot. 0 or errno. */
-static int reserve(size_t size)
+static int reserve(size_t size, bool surely)
 {
 	int error = fallocate(ownfd_get(&spill), 0, 0, (off_t)size) ? errno : 0;
 
-	return error == EOPNOTSUPP ? 0 : error;
+	return error == EOPNOTSUPP && !surely ? 0 : error;
 }
 
 static int make_buffer(void)
@@ -141,7 +141,7 @@ char *spill_buffer(void)
 	return buffer;
 }
 
-int spill_open(size_t size)
+int spill_open(size_t size, bool surely)
 {
 	const char *dir = directory();
 	bool fresh = spill.fd < 0;
@@ -156,7 +156,7 @@ int spill_open(size_t size)
 	if (!error && fresh)
 		error = open_file(dir);
 	if (!error)
-		error = reserve(size);
+		error = reserve(size, surely);
 	if (error)
 		pr_err("CUDAW_SPILL_DIR=%s: no file of %zu bytes: %s", dir, size,
 		       error_text(error));

@@ -7,6 +7,7 @@
  * is read and written past the page cache if the file system can do that; if not, a write waits for
  * the disk. Thread-safe, except opening and closing.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,10 +20,11 @@ size_t spill_space(void);
 #define SPILL_BUFFER (1UL << 20)
 
 /*
- * Open the file if it is not open, and reserve @size bytes of disk. If the file system cannot reserve, a write may find
- * no room. Returns 0 or a negative errno, after an error message that names the directory.
+ * Open the file if it is not open, and reserve @size bytes of disk. If the file system cannot reserve, that is an error
+ * (-EOPNOTSUPP) with @surely; else a write may find no room. Returns 0 or a negative errno, after an error message that
+ * names the directory.
  */
-int spill_open(size_t size);
+int spill_open(size_t size, bool surely);
 void spill_close(void);
 
 /*

@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 from simlib import HELD, LEFT_MIB, MIB, SANITIZED, SCRATCH, hold, let_go, passed, process_used, shared
-from gpulib import CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main, seeded, until
+from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main, seeded,
+                    until)
 from harness import contains
 from lease import EVERYTHING, Lease
 
@@ -362,9 +364,22 @@ def what_a_client_must_not_say():
     finish(job)
 
 
-def spilling(group):
+# Runs a program without fallocate(2), as on a file system that cannot reserve: a filter of seccomp(2).
+UNRESERVED = """\
+import ctypes, errno, os, struct, sys
+ALLOW, ERRNO, FALLOCATE = 0x7fff0000, 0x00050000, 285
+rules = ((0x20, 0, 0, 0), (0x15, 0, 1, FALLOCATE), (0x06, 0, 0, ERRNO | errno.EOPNOTSUPP), (0x06, 0, 0, ALLOW))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(code))):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def spilling(group, *under):
     """A job that finds no host memory, and a client that has its lease."""
-    job = Job(*group.command("counter", "--mib", 32, "--allocs", 8, "--verify", 1, "--steps", 1000000,
+    job = Job(*group.command(*under, f"{BUILD}/tests/programs/counter", "--mib", 32, "--allocs", 8, "--verify", 1, "--steps", 1000000,
                              "--step-ms", 10),
               env={"CUDAW_RELEASE": "memory", "CUDAW_SPILL_DIR": SCRATCH})
     job.wait_steps(3)
@@ -397,6 +412,20 @@ def a_part_for_which_the_disk_has_no_room():
         lease.send(f"yield {12 * MIB}")
         check(lease.until("end").startswith("nomem"), f"the second part ends: {lease.seen[-1]}")
         lease.fill()
+        finish(job)
+
+
+def a_disk_that_cannot_reserve():
+    """A write may find no room, so no memory goes before all is written: a pause works."""
+    with Group(256 * MIB) as group:
+        job, lease = spilling(group, sys.executable, "-c", UNRESERVED)
+        lease.send(f"yield {4 * MIB}")
+        check(lease.until("end").startswith("nomem"), f"the yield ends: {lease.seen[-1]}")
+        contains(lease.seen[-1], "CUDAW_SPILL_DIR cannot reserve ")
+        job.wait_steps(job.steps() + 3)
+        job.pause()
+        check(job.status()["spilled"], "nothing is on disk")
+        cudaw_ok("resume", "--no-wait", job.pid)
         finish(job)
 
 
@@ -492,7 +521,7 @@ main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, ST
      one_that_shares_memory, one_that_imports_its_own_memory,
      one_that_imports_its_own_memory_and_runs_on,
      one_of_several_that_fails,
-     what_a_client_must_not_say, on_a_disk, a_part_for_which_the_disk_has_no_room,
+     what_a_client_must_not_say, on_a_disk, a_part_for_which_the_disk_has_no_room, a_disk_that_cannot_reserve,
      both_ways_at_once,
      *((f"at random: {' '.join(map(str, (program, *args, *env)))}",
         lambda program=program, args=args, env=env: at_random(program, args, env))

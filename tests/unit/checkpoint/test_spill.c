@@ -29,7 +29,7 @@ static void setup(void)
 	fd = dup(0);
 	close(fd);
 	memset(part, 1, SIZE);
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 	ck_assert_int_eq(spill_write(part, SIZE, 0), 0);
 }
 
@@ -46,9 +46,9 @@ START_TEST(no_room_for_more_leaves_what_is_there)
 	ck_assert_uint_gt(spill_space(), 2 * SIZE);
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	ck_assert_uint_eq(spill_space(), 2 * SIZE);
-	ck_assert_int_eq(spill_open(4 * SIZE), -EFBIG);
+	ck_assert_int_eq(spill_open(4 * SIZE, true), -EFBIG);
 	check_part();
-	ck_assert_int_eq(spill_open(2 * SIZE), 0);
+	ck_assert_int_eq(spill_open(2 * SIZE, true), 0);
 	check_part();
 }
 END_TEST
@@ -57,9 +57,9 @@ END_TEST
 START_TEST(one_that_the_program_has_closed_is_not_made_anew)
 {
 	ck_assert_int_eq(close(fd), 0);
-	ck_assert_int_eq(spill_open(2 * SIZE), -EBADF);
+	ck_assert_int_eq(spill_open(2 * SIZE, true), -EBADF);
 	spill_close();
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 }
 END_TEST
 
@@ -68,7 +68,7 @@ START_TEST(memory_is_no_disk)
 	spill_close();
 	setenv("CUDAW_SPILL_DIR", "/dev/shm", 1);
 	ck_assert_uint_eq(spill_space(), 0);
-	ck_assert_int_eq(spill_open(SIZE), -ENOENT);
+	ck_assert_int_eq(spill_open(SIZE, true), -ENOENT);
 }
 END_TEST
 
@@ -103,10 +103,12 @@ START_TEST(a_file_system_may_lack_unnamed_files_and_reservations)
 	spill_close();
 	setenv("CUDAW_SPILL_DIR", dir, 1);
 	do_without();
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), -EOPNOTSUPP);
+	ck_assert_int_eq(spill_open(SIZE, false), 0);
 	ck_assert_int_eq(rmdir(dir), 0); /* nothing is in it */
-	ck_assert_int_eq(spill_open(2 * SIZE), 0);
+	ck_assert_int_eq(spill_open(2 * SIZE, false), 0);
 	ck_assert_int_eq(spill_write(part, SIZE, SIZE), 0);
+	ck_assert_int_eq(spill_open(2 * SIZE, true), -EOPNOTSUPP);
 	ck_assert_int_eq(spill_read(found, SIZE, SIZE), 0);
 	ck_assert_mem_eq(found, part, SIZE);
 }
@@ -131,7 +133,7 @@ START_TEST(through_the_page_cache_a_write_waits_for_the_disk)
 
 	spill_close();
 	use_filter(filter, sizeof(filter) / sizeof(*filter));
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 	ck_assert_int_eq(fcntl(fd, F_GETFL) & (O_DIRECT | O_DSYNC), O_DSYNC);
 	ck_assert_int_eq(spill_write(part, SIZE, 0), 0);
 	check_part();

@@ -57,7 +57,7 @@ static void setup(void)
 	ck_assert_int_eq(drv.cuMemAlloc_v2(&at, SIZE), 0);
 	memory = (char *)at;
 	setenv("CUDAW_SPILL_DIR", "/var/tmp", 1);
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 }
 
 static void move(enum transfer_direction direction)

@@ -73,14 +73,14 @@ START_TEST(a_spill_file)
 {
 	static char data[SIZE] __attribute__((aligned(SIZE)));
 
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 	ck_assert_int_eq(spill_write(data, SIZE, 0), 0);
 	rob();
 	ck_assert_int_eq(spill_write(data, SIZE, 0), -EBADF);
 	ck_assert_int_eq(spill_read(data, SIZE, 0), -EBADF);
 	spill_close();
 	is_left_alone();
-	ck_assert_int_eq(spill_open(SIZE), 0);
+	ck_assert_int_eq(spill_open(SIZE, true), 0);
 	ck_assert_int_eq(spill_write(data, SIZE, 0), 0);
 	ck_assert_int_eq(spill_read(data, SIZE, 0), 0);
 	spill_close();
