@@ -17,8 +17,9 @@
 #define LOOK_MS   0.5  /* how often the targets are looked at while they are not met */
 #define NEWS_MS   500  /* how often the counts are reported while they are not */
 #define COMMIT_MS 5000 /* once all are ready, a short timeout must not end the pause */
-#define GLANCE_MS 100  /* how often it is looked whether a host function runs */
-#define GUESS_MS  250  /* until the first call that the GPU may wait for; then twice as long */
+#define GLANCE_MS \
+	100 /* how often it is looked whether a host function runs; one that runs as long may wait */
+#define GUESS_MS 250 /* until the first call that the GPU may wait for; then twice as long */
 
 static bool cancelled(const struct quiet *q)
 {
@@ -224,12 +225,16 @@ static double sooner(double a, double b)
 	return a < b ? a : b;
 }
 
-/* The calls that were let in since @then have launched more than a quarter of the host functions that ended. */
-static bool outruns(const struct host_counts *then)
+/*
+ * The calls that were let in since @then have launched more than a quarter of the host functions that ended, and
+ * @run, which began before all others that run, may still end by itself.
+ */
+static bool outruns(const struct host_counts *then, const struct host_run *run)
 {
 	struct host_counts now = host_work_counts();
 
-	return now.launched - then->launched > 1 + (now.ended - then->ended) / 4;
+	return now.launched - then->launched > 1 + (now.ended - then->ended) / 4 &&
+	       clock_ms() - run->begin_ms < GLANCE_MS;
 }
 
 /*
@@ -246,7 +251,7 @@ static int close_alone(struct quiet *q, int (*wait)(struct quiet *, void (*)(voi
 
 	while ((ret = wait(q, close, sooner(q->deadline_ms, clock_ms() + look_ms))) == -ETIME &&
 	       clock_ms() < q->deadline_ms) {
-		bool runs = host_work_runs(&run), surely = runs && !outruns(&begin);
+		bool runs = host_work_runs(&run), surely = runs && !outruns(&begin, &run);
 
 		look_ms = surely ? STUCK_MS : GLANCE_MS;
 		if (captures_open(q->drv) ||

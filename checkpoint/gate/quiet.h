@@ -9,7 +9,8 @@
  * (checkpoint/ledger/host_work.h). While a host function runs, single calls are let in, each when the GPU has
  * had a moment to get on. Where it is only known that the program has made such work, this begins later, and
  * at longer and longer intervals: what it waits for may be kernels, which calls would add to. So it is, too, if
- * the calls launch host functions nearly as fast as others end: there would always be one that runs.
+ * the calls launch host functions nearly as fast as others end, as there would always be one that runs; unless one
+ * runs for 100 ms, which may wait for the program.
  *
  * A held gate admits calls by steps. A step is a number of calls, each of which is let in when the
  * GPU is done with the call before. It ends early if that takes long, or if the program makes no

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/host_work.h"
+#include "common/clock.h"
 #include "common/system/forks.h"
 
 #include <pthread.h>
@@ -14,6 +15,7 @@ static bool made;
 
 void host_work_begins(struct host_run *run)
 {
+	run->begin_ms = clock_ms();
 	pthread_mutex_lock(&lock);
 	DL_APPEND(runs, run);
 	pthread_mutex_unlock(&lock);

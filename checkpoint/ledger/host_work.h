@@ -17,7 +17,8 @@
 struct host_run {
 	CUstream stream;
 	const void *function;
-	struct host_run *prev, *next; /* this module's */
+	double begin_ms; /* clock_ms(); this and the next ones are this module's */
+	struct host_run *prev, *next;
 };
 
 /* The calling thread begins and ends it; @run stays in place in between. */

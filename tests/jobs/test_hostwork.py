@@ -39,6 +39,14 @@ def a_lock_for_a_host_function():
     goes_through(FUNCTION, KNOWN_CALLS)
 
 
+def a_lock_of_a_thread_that_launches_host_functions():
+    goes_through(FUNCTION, KNOWN_CALLS, "--launches", 3)
+
+
+def a_lock_beside_a_thread_that_launches_host_functions():
+    goes_through(FUNCTION, KNOWN_CALLS, "--beside", 1)
+
+
 def a_lock_for_a_callback():
     goes_through(CALLBACK, KNOWN_CALLS)
 
@@ -84,6 +92,7 @@ def what_did_not_end_is_named():
         ends_well(job)
 
 
-main(a_lock_for_a_host_function, a_lock_for_a_callback, a_lock_for_a_host_function_in_a_graph,
+main(a_lock_for_a_host_function, a_lock_of_a_thread_that_launches_host_functions,
+     a_lock_beside_a_thread_that_launches_host_functions, a_lock_for_a_callback, a_lock_for_a_host_function_in_a_graph,
      a_call_that_waits_for_the_gpu, a_trim_beside_such_a_call, a_value_in_memory, host_functions_that_only_take_a_while,
      what_did_not_end_is_named)

@@ -9,12 +9,15 @@
  *	--kind 3	a stream waits for a value in memory
  *	--kind 4	nothing waits: some host functions that take a while are always queued, until the byte comes
  *	--calls N	that it makes first
+ *	--launches N	of these launch a host function as well, behind the one that waits
+ *	--beside 1	and a thread launches host functions that end at once
  *	--frees 1	and a thread is in cuMemFree(), which waits for the GPU: natively that never ends [H200]
  */
 #include "tests/programs/kernels.h"
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #define BYTES (1UL << 20)
@@ -23,12 +26,13 @@
 
 enum { FUNCTION, CALLBACK, GRAPH, VALUE, QUEUE };
 
-static unsigned long kind, calls = 1, frees;
+static unsigned long kind, calls = 1, launches, beside, frees;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUstream stream;
 static CUcontext ctx;
 static CUdeviceptr freed;
 static unsigned long ended;
+static bool over;
 
 static void CUDA_CB needs_lock(void *arg)
 {
@@ -85,17 +89,38 @@ static void keep_queued(void)
 		}
 }
 
+static void CUDA_CB ends_at_once(void *arg)
+{
+	(void)arg;
+}
+
+static void *launch_beside(void *arg)
+{
+	CUstream own;
+
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	while (!__atomic_load_n(&over, __ATOMIC_SEQ_CST)) {
+		CALL(cuLaunchHostFunc(own, ends_at_once, NULL));
+		CALL(cuStreamSynchronize(own));
+	}
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
-	const struct step_option options[] = {
-		{"kind", &kind}, {"calls", &calls}, {"frees", &frees}};
+	const struct step_option options[] = {{"kind", &kind},
+					      {"calls", &calls},
+					      {"launches", &launches},
+					      {"beside", &beside},
+					      {"frees", &frees}};
 	struct kernels kernels;
-	pthread_t thread;
+	pthread_t thread, other_thread;
 	CUdeviceptr data, value;
 	uint32_t *word;
 	CUstream other;
 
-	step_parse(argc, argv, options, 3);
+	step_parse(argc, argv, options, 5);
 	kernels_init(&kernels);
 	ctx = kernels.ctx;
 	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -116,6 +141,8 @@ int main(int argc, char **argv)
 		CALL(cuStreamWaitValue32_v2(stream, value, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	if (frees)
 		pthread_create(&thread, NULL, free_it, NULL);
+	if (beside)
+		pthread_create(&other_thread, NULL, launch_beside, NULL);
 	printf("waits\n");
 	fflush(stdout);
 	if (kind == QUEUE)
@@ -124,10 +151,15 @@ int main(int argc, char **argv)
 	for (unsigned long i = 0; i < calls; i++) {
 		CALL(cuMemsetD8Async(data, 1, BYTES, other));
 		CALL(cuStreamSynchronize(other));
+		if (i < launches)
+			CALL(cuLaunchHostFunc(stream, ends_at_once, NULL));
 	}
 	pthread_mutex_unlock(&lock);
 	__atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
 	CALL(cuStreamSynchronize(stream));
+	__atomic_store_n(&over, true, __ATOMIC_SEQ_CST);
+	if (beside)
+		pthread_join(other_thread, NULL);
 	if (frees)
 		pthread_join(thread, NULL);
 	printf("through\n");
