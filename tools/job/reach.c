@@ -69,11 +69,14 @@ int reach_take_comms(struct reach *reach, size_t rank, const char *comms, double
 
 	reach->stale = true;
 	r->told = true;
-	for (r->n = 0; *comms; r->n++, comms += *comms == ' ') {
+	for (r->n = 0; *comms; comms += *comms == ' ') {
 		struct reach_comm *c = &r->comms[r->n], *old;
 
 		if (r->n == REACH_COMMS || !read_comm(&comms, c))
 			return -EBADMSG;
+		if (c->size == 1)
+			continue; /* it waits for nobody */
+		r->n++;
 		find_places(r, c);
 		old = find(&before, c->id);
 		if (old) {
@@ -105,30 +108,37 @@ bool reach_take_held(struct reach *reach, size_t rank, uint32_t number, double n
 struct group {
 	const struct reach *reach;
 	const struct reach_comm *c;
+	enum reach_way way;
 };
+
+static bool is_alike(const struct reach_comm *c, const struct reach_comm *d)
+{
+	return d->some == c->some && (!c->size || !d->size || d->size == c->size);
+}
+
+static bool is_world(const struct reach *reach, const struct reach_comm *c)
+{
+	return c->size == reach->n && !c->some;
+}
 
 /* True if @d is taken for the same communicator as @k, or for one of its like. */
 static bool belongs(const struct group *k, const struct reach_comm *d)
 {
-	size_t world = k->reach->n;
-	bool sized = k->c->size && d->size;
-
-	if (d->some != k->c->some || (sized && d->size != k->c->size))
+	if (!is_alike(k->c, d))
 		return false;
-	switch (k->reach->way) {
+	switch (k->way) {
 	case REACH_PLACE:
 		return d->place == k->c->place;
 	case REACH_SIZE:
 		return true;
 	default:
-		return sized && d->size == world && !d->some && d->sized == k->c->sized;
+		return is_world(k->reach, k->c) && is_world(k->reach, d) && d->sized == k->c->sized;
 	}
 }
 
 /* What the ranks that are not at rest for good say of a group. */
 struct tally {
 	size_t all, ranks;    /* these ranks, and those of them that have members */
-	size_t members, same; /* and those of them with the same rank as the group's own */
 	uint64_t least, most; /* launches */
 	uint64_t target;      /* the largest that one has */
 };
@@ -139,7 +149,7 @@ static struct tally tally_of(const struct group *k, const struct steps *steps)
 
 	for (size_t i = 0; i < k->reach->n; i++) {
 		const struct reach_rank *r = &k->reach->ranks[i];
-		size_t before = t.members;
+		bool any = false;
 
 		if (steps->ranks[i].left)
 			continue;
@@ -147,14 +157,13 @@ static struct tally tally_of(const struct group *k, const struct steps *steps)
 		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++) {
 			if (!belongs(k, d))
 				continue;
-			t.members++;
-			t.same += d->rank >= 0 && d->rank == k->c->rank;
+			any = true;
 			t.least = d->made < t.least ? d->made : t.least;
 			t.most = d->made > t.most ? d->made : t.most;
 			if (d->aimed && d->target > t.target)
 				t.target = d->target;
 		}
-		t.ranks += t.members > before;
+		t.ranks += any;
 	}
 	return t;
 }
@@ -165,20 +174,60 @@ static struct tally tally_of(const struct group *k, const struct steps *steps)
  */
 static bool has_target(const struct group *k, const struct tally *t)
 {
-	if (t->ranks < (k->reach->way == REACH_WORLD ? t->all : 2))
+	if (t->ranks < (k->way == REACH_WORLD ? t->all : 2))
 		return false;
 	/* Stages of a pipeline that share a communicator send and receive unlike often. */
-	return k->reach->way == REACH_SIZE || k->c->some ? ARE_ALIKE(t->least, t->most)
-							 : ARE_NEAR(t->least, t->most);
+	return k->way == REACH_SIZE || k->c->some ? ARE_ALIKE(t->least, t->most)
+						  : ARE_NEAR(t->least, t->most);
 }
 
 /*
- * True if more than half of a group have the same rank in their communicators: a rank has its partners
- * among the others, so not all of them have theirs in the group.
+ * True if more than half of those that belong to @c by their places have its rank: a rank has its partners
+ * among the others, so not all of them have theirs in the group. Ranks that left may be such partners, too.
  */
-static bool is_mixed(const struct tally *t)
+static bool is_mixed(const struct reach *reach, const struct steps *steps,
+		     const struct reach_comm *c)
 {
-	return t->ranks > 1 && 2 * t->same > t->members;
+	const struct group k = {reach, c, REACH_PLACE};
+	size_t members = 0, same = 0;
+
+	for (size_t i = 0; i < reach->n; i++) {
+		const struct reach_rank *r = &reach->ranks[i];
+
+		members += steps->ranks[i].left && !r->n;
+		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++) {
+			if (!belongs(&k, d))
+				continue;
+			members++;
+			same += d->rank >= 0 && d->rank == c->rank;
+		}
+	}
+	return same > 1 && 2 * same > members;
+}
+
+static void find_mixed(struct reach *reach, const struct steps *steps)
+{
+	for (size_t i = 0; i < reach->n; i++) {
+		struct reach_rank *r = &reach->ranks[i];
+
+		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++)
+			c->mixed = is_mixed(reach, steps, c);
+	}
+}
+
+/* By the ranks, the places of some of its like take several communicators for one: those of all are no guide. */
+static enum reach_way way_of(const struct reach *reach, const struct reach_comm *c)
+{
+	if (reach->way != REACH_PLACE)
+		return reach->way;
+	for (size_t i = 0; i < reach->n; i++) {
+		const struct reach_rank *r = &reach->ranks[i];
+
+		for (const struct reach_comm *d = r->comms; d < r->comms + r->n; d++)
+			if (d->mixed && is_alike(c, d))
+				return REACH_SIZE;
+	}
+	return REACH_PLACE;
 }
 
 /* Launches are missing. */
@@ -187,26 +236,21 @@ static bool lacks(const struct reach_comm *c)
 	return c->aimed && c->made < c->target;
 }
 
-static bool is_world(const struct reach *reach, const struct reach_comm *c)
-{
-	return c->size == reach->n && !c->some;
-}
-
 /* Set the targets of all. */
 static void aim(struct reach *reach, const struct steps *steps, double now_ms)
 {
-	reach->stale = reach->mixed = reach->apart = reach->world = false;
+	reach->stale = reach->apart = reach->world = false;
+	find_mixed(reach, steps);
 	for (size_t i = 0; i < reach->n; i++) {
 		struct reach_rank *r = &reach->ranks[i];
 
 		for (struct reach_comm *c = r->comms; c < r->comms + r->n; c++) {
-			const struct group k = {reach, c};
+			const struct group k = {reach, c, way_of(reach, c)};
 			struct tally t = tally_of(&k, steps);
 			uint64_t target = t.most > t.target ? t.most : t.target;
 			bool was_short = lacks(c);
 
 			reach->world |= is_world(reach, c);
-			reach->mixed |= reach->way == REACH_PLACE && is_mixed(&t);
 			if (!has_target(&k, &t)) {
 				reach->apart |= c->some && t.ranks > 1;
 				c->aimed = false;
@@ -366,15 +410,15 @@ static bool try_next_way(struct reach *reach, double now_ms)
 	enum reach_way last = has_other_ways(reach) ? reach->way : REACH_WAYS - 1;
 	double wait_ms = patience[last].ms;
 
-	/* Kernels without a target wait, probably. The next launch of all ends that, and no guess does. */
-	if (reach->apart && reach->world)
-		return begin_way(reach, REACH_WORLD, now_ms);
 	if (!any_aimed(reach))
 		wait_ms = 0;
 	else if (patience[last].part)
 		wait_ms += (now_ms - reach->begin_ms) / patience[last].part;
 	if (now_ms - reach->change_ms < wait_ms)
 		return true;
+	/* Kernels without a target wait, probably. The next launch of all ends that, and no guess does. */
+	if (reach->apart && reach->world)
+		return begin_way(reach, REACH_WORLD, now_ms);
 	return last + 1 < REACH_WAYS && begin_way(reach, last + 1, now_ms);
 }
 
@@ -392,11 +436,6 @@ enum reach_verdict reach_next(struct reach *reach, struct steps *steps, double n
 	}
 	if (reach->stale)
 		aim(reach, steps, now_ms);
-	/* Those on their way meet their targets first: an order that no other one follows has an answer. */
-	if (reach->mixed && !asked) {
-		begin_way(reach, REACH_SIZE, now_ms);
-		aim(reach, steps, now_ms);
-	}
 	if (!are_known(reach) || any_is_still(reach, steps, now_ms))
 		goes_on = false;
 	else if (order(reach, steps))

@@ -19,14 +19,14 @@
  *	REACH_PLACE	the communicators of the same size that were first used as the first, the
  *			second, ... of their process: all processes run the same program. If most of
  *			them say the same rank, as the stages of a pipeline do, they are of several
- *			communicators, and the next way is taken at once
+ *			communicators, and all of their size go as by the next way
  *	REACH_SIZE	all of the same size, if their counts are much alike: the pairs of a pipeline
  *	REACH_WORLD	the one that all ranks belong to: on to its next launch. Whatever was
  *			launched before that has all its partners
  *
  * Counts of one communicator differ by what a CPU is ahead of another. If they differ by far more,
  * the guess is wrong, and the communicator gets no target. If it is one of sends and receives, and the ranks have
- * met the targets of the others, REACH_WORLD follows at once.
+ * met the targets of the others, REACH_WORLD follows next.
  */
 #include "tools/job/steps.h"
 
@@ -44,6 +44,7 @@ struct reach_comm {
 	bool some;         /* not all ranks launch its kernels */
 	size_t place;      /* among those of its kind in its process */
 	size_t sized;      /* among those of the same size, too */
+	bool mixed;        /* by the ranks, its place takes several communicators for one */
 	bool aimed;        /* it has a target */
 	uint64_t made, target;
 	double moved_ms; /* the latest launch that is known, or when the target was set */
@@ -66,7 +67,6 @@ struct reach {
 	bool begun;         /* all have told their counts */
 	enum reach_way way; /* REACH_WAYS: used up */
 	bool stale;         /* the targets are older than what is known */
-	bool mixed;         /* by the ranks, REACH_PLACE takes several communicators for one */
 	bool apart;         /* sends and receives have no target, as their counts are far apart */
 	bool world;         /* there is a communicator for REACH_WORLD */
 	double begin_ms, change_ms;

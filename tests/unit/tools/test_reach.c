@@ -132,10 +132,26 @@ START_TEST(ranks_that_are_read_late_tell_pairs_apart_at_once)
 	check_order(0, "reach 1 1:11");
 	answer(0, "1:2:11:0s", false, 1);
 	answer(2, "1:2:11:1s", true, 0);
-	ck_assert_int_eq(after(0), REACH_WAIT);
-	answer(1, "1:2:11:1s 2:2:10:0s", true, 1);
 	ck_assert_int_eq(after(0), REACH_GO);
 	check_order(1, "reach 2 1:11 2:11");
+}
+END_TEST
+
+/* Three stages of two ranks each. The first and the last have another communicator of the size of all others. */
+START_TEST(other_communicators_keep_their_targets_beside_pairs)
+{
+	set_up(6);
+	answer(0, "1:2:400:0 2:2:12:0s 3:2:10:0", true, 0);
+	answer(1, "1:2:401:1 2:2:12:0s 3:2:10:0", true, 0);
+	answer(2, "1:2:401:0 2:2:12:1s 4:2:11:0s", true, 0);
+	answer(3, "1:2:401:1 2:2:12:1s 4:2:11:0s", true, 0);
+	answer(4, "1:2:401:0 2:2:11:1s 3:2:11:1", true, 0);
+	answer(5, "1:2:401:1 2:2:12:1s 3:2:11:1", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:401 2:12 3:11");
+	check_order(3, "reach 1 1:401 2:12 4:12");
+	check_order(4, "reach 1 1:401 2:12 3:11");
+	ck_assert(!m.reaching[5].ordered);
 }
 END_TEST
 
@@ -152,6 +168,31 @@ START_TEST(ranks_of_a_grid_leave_each_group_its_own_target)
 }
 END_TEST
 
+/* It was at rest before, and says nothing. */
+START_TEST(a_grid_keeps_its_targets_when_one_has_left)
+{
+	set_up(4);
+	steps_leave(&m.steps, 3);
+	answer(0, "1:2:400:0 2:2:100:0", true, 0);
+	answer(1, "1:2:401:1 2:2:100:0", true, 0);
+	answer(2, "1:2:400:0 2:2:101:1", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 1:401 2:101");
+	check_order(2, "reach 1 1:401 2:101");
+}
+END_TEST
+
+START_TEST(communicators_of_one_rank_are_left_out)
+{
+	set_up(2);
+	answer(0, "1:1:7:0 2:2:400:0 3:2:100:0", true, 0);
+	answer(1, "1:1:9:0 2:2:401:1 3:2:100:1", false, 0);
+	ck_assert_int_eq(after(0), REACH_GO);
+	check_order(0, "reach 1 2:401 3:100");
+	ck_assert(!m.reaching[1].ordered);
+}
+END_TEST
+
 START_TEST(an_all_to_all_has_a_target_as_an_all_reduce)
 {
 	set_up(4);
@@ -165,17 +206,48 @@ START_TEST(an_all_to_all_has_a_target_as_an_all_reduce)
 }
 END_TEST
 
-/* They have no target of their own. Before the next all-reduce all sends have met their receives. */
-START_TEST(stages_that_also_meet_all_others_go_on_to_that)
+static void set_up_stages_that_share(void)
 {
 	set_up(3);
 	answer(0, "1:3:100:0s 2:3:10:0", true, 0);
 	answer(1, "1:3:202:1s 2:3:10:1", false, 0);
 	answer(2, "1:3:98:2s 2:3:10:2", true, 0);
+}
+
+/* They have no target of their own. Before the next all-reduce all sends have met their receives. */
+START_TEST(stages_that_also_meet_all_others_go_on_to_that)
+{
+	set_up_stages_that_share();
 	ck_assert_int_eq(after(0), REACH_WAIT);
+	ck_assert_int_eq(after(60), REACH_WAIT);
 	ck_assert_int_eq(after(0), REACH_GO);
 	for (size_t i = 0; i < 3; i++)
 		check_order(i, "reach 1 2:11");
+}
+END_TEST
+
+START_TEST(stages_of_which_one_is_only_busy_stay_where_they_are)
+{
+	set_up_stages_that_share();
+	ck_assert_int_eq(after(0), REACH_WAIT);
+	ck_assert_int_eq(after(20), REACH_WAIT);
+	answer(1, "1:3:202:1s 2:3:10:1", true, 0);
+	ck_assert(steps_are_over(&m.steps));
+}
+END_TEST
+
+/* The launches were of an init. The stages run until that is sure, and then go by steps. */
+START_TEST(stages_that_meet_all_others_no_more_go_by_steps)
+{
+	set_up_stages_that_share();
+	ck_assert_int_eq(after(0), REACH_WAIT);
+	ck_assert_int_eq(after(60), REACH_WAIT);
+	ck_assert_int_eq(after(0), REACH_GO);
+	ck_assert_int_eq(reach_take_comms(&m.reach, 0, "1:3:900:0s 2:3:10:0", m.now), 0);
+	ck_assert_int_eq(after(4000), REACH_WAIT);
+	ck_assert_int_eq(after(2000), REACH_OVER);
+	check_order(0, "reach 2 1:0");
+	ck_assert(m.steps.by_launches);
 }
 END_TEST
 
@@ -480,9 +552,14 @@ int main(void)
 	tcase_add_test(tc, pairs_of_a_pipeline_come_to_the_same_count);
 	tcase_add_test(tc, ranks_tell_the_pairs_of_a_pipeline_apart);
 	tcase_add_test(tc, ranks_that_are_read_late_tell_pairs_apart_at_once);
+	tcase_add_test(tc, other_communicators_keep_their_targets_beside_pairs);
+	tcase_add_test(tc, a_grid_keeps_its_targets_when_one_has_left);
+	tcase_add_test(tc, communicators_of_one_rank_are_left_out);
 	tcase_add_test(tc, ranks_of_a_grid_leave_each_group_its_own_target);
 	tcase_add_test(tc, an_all_to_all_has_a_target_as_an_all_reduce);
 	tcase_add_test(tc, stages_that_also_meet_all_others_go_on_to_that);
+	tcase_add_test(tc, stages_of_which_one_is_only_busy_stay_where_they_are);
+	tcase_add_test(tc, stages_that_meet_all_others_no_more_go_by_steps);
 	tcase_add_test(tc, stages_that_share_a_communicator_get_no_target);
 	tcase_add_test(tc, unlike_groups_of_one_size_have_targets_of_their_own);
 	tcase_add_test(tc, all_go_on_to_their_next_launch_together);
