@@ -16,7 +16,7 @@ struct sharing_member {
 	/* By @patience: since when its resume has failed, as far as seen, and it could not be asked; or 0. */
 	double failed_ms, silent_ms;
 	/* In sharing_get_imports(): it has not given what it was asked for, and since when it could not be reached. */
-	bool busy, probed; /* and one import was asked for in this look, as none is behind it */
+	bool busy, probed; /* busy: it gets one request in each look; probed: it has had that */
 	double unreached_ms;
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
@@ -56,8 +56,8 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES]);
  * the memory; -ENODATA: it is freed; -EIO: the driver does not export it.
  */
 int sharing_fetch_begin(const struct object_name *name);
-int sharing_fetch_end(struct patience *patience, const struct object_name *name, int with, int *fd,
-		      struct sharing_answer *answer);
+int sharing_fetch_end(struct patience *patience, double asked_ms, const struct object_name *name,
+		      int with, int *fd, struct sharing_answer *answer);
 
 /* True of an error of sharers_ask() or sharing_fetch_end() if the process lives, and could not be asked. */
 bool sharing_is_unreached(int error);

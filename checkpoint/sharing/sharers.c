@@ -426,13 +426,14 @@ int sharers_begin(const struct sharing_process *to, struct sharing_request *requ
 	return -EAGAIN;
 }
 
-static int hear(struct patience *patience, int with, struct sharing_answer *answer, int *fd)
+static int hear(struct patience *patience, double asked_ms, int with, struct sharing_answer *answer,
+		int *fd)
 {
 	struct sharing_answer raw;
 	ssize_t size;
 	int error;
 
-	if (!can_be_read(patience, with, ANSWER_MS))
+	if (!can_be_read(patience, with, asked_ms + ANSWER_MS - patience_ms(patience)))
 		return -EAGAIN;
 	size = receive(with, &raw, fd);
 	/* It ended, or lost its socket, without an answer: the next attempt tells. */
@@ -444,14 +445,15 @@ static int hear(struct patience *patience, int with, struct sharing_answer *answ
 	return error;
 }
 
-int sharers_end(struct patience *patience, int with, struct sharing_answer *answer, int *fd)
+int sharers_end(struct patience *patience, double asked_ms, int with, struct sharing_answer *answer,
+		int *fd)
 {
 	int error;
 
 	*fd = -1;
 	if (with < 0)
 		return with;
-	error = hear(patience, with, answer, fd);
+	error = hear(patience, asked_ms, with, answer, fd);
 	close(with);
 	if (error && *fd >= 0) {
 		close(*fd);
@@ -463,5 +465,7 @@ int sharers_end(struct patience *patience, int with, struct sharing_answer *answ
 int sharers_ask(struct patience *patience, const struct sharing_process *to,
 		struct sharing_request *request, struct sharing_answer *answer, int *fd)
 {
-	return sharers_end(patience, sharers_begin(to, request), answer, fd);
+	double asked_ms = patience_ms(patience);
+
+	return sharers_end(patience, asked_ms, sharers_begin(to, request), answer, fd);
 }

@@ -60,10 +60,12 @@ int sharers_ask(struct patience *patience, const struct sharing_process *to,
 
 /*
  * The two halves of it: the first one does not wait, and returns a connection, or an error. The second one takes
- * either, and closes the connection; close() gives the answer up.
+ * either, and closes the connection; close() gives the answer up. The wait is 1 s from @asked_ms of @patience on,
+ * the moment of the first half: those that do not answer are waited for at the same time.
  */
 int sharers_begin(const struct sharing_process *to, struct sharing_request *request);
-int sharers_end(struct patience *patience, int with, struct sharing_answer *answer, int *fd);
+int sharers_end(struct patience *patience, double asked_ms, int with, struct sharing_answer *answer,
+		int *fd);
 
 /* What such an @error other than -ESRCH says of the process, in words that follow its PID. */
 void sharers_why(const struct sharing_process *process, int error, char *text, size_t size);

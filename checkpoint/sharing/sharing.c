@@ -252,8 +252,8 @@ static int fetch_own(const struct object_name *name, int *fd, struct sharing_ans
 	return !result ? 0 : result == CUDA_ERROR_INVALID_VALUE ? -ENODATA : -EIO;
 }
 
-int sharing_fetch_end(struct patience *patience, const struct object_name *name, int with, int *fd,
-		      struct sharing_answer *answer)
+int sharing_fetch_end(struct patience *patience, double asked_ms, const struct object_name *name,
+		      int with, int *fd, struct sharing_answer *answer)
 {
 	const struct sharing_process exporter = sharing_exporter(name);
 	int error;
@@ -261,7 +261,7 @@ int sharing_fetch_end(struct patience *patience, const struct object_name *name,
 	*fd = -1;
 	if (sharers_is_self(&exporter))
 		return fetch_own(name, fd, answer);
-	error = sharers_end(patience, with, answer, fd);
+	error = sharers_end(patience, asked_ms, with, answer, fd);
 	if (error)
 		return error;
 	switch ((enum sharing_result)answer->result) {
@@ -287,8 +287,8 @@ static int fetch_patiently(const struct object_name *name, int *fd, struct shari
 	struct patience patience = {0};
 	int error;
 
-	while ((error = sharing_fetch_end(&patience, name, sharing_fetch_begin(name), fd,
-					  answer)) &&
+	while ((error = sharing_fetch_end(&patience, patience_ms(&patience), name,
+					  sharing_fetch_begin(name), fd, answer)) &&
 	       sharing_is_unreached(error) && patience_ms(&patience) < SHARING_LISTEN_MS)
 		usleep(AGAIN_MS * 1000);
 	return error;

@@ -268,6 +268,12 @@ static bool is_late(const struct sharing_wait *w)
 	return w->deadline_ms && clock_ms() > w->deadline_ms;
 }
 
+/* 0: the wait may go on. */
+static int ended(const struct sharing_wait *w)
+{
+	return is_cancelled(w) ? -ECANCELED : is_late(w) ? -ETIME : 0;
+}
+
 /* A process, in words that name its job if that is another one. @m: what is known of it, or NULL. */
 static const char *describe(pid_t pid, const struct sharing_member *m, char buf[WHO])
 {
@@ -427,14 +433,19 @@ static int fail_with(struct sharing_wait *w, const struct sharing_member *m)
 static int check_failed(struct sharing_wait *w, double *asked_ms)
 {
 	const struct sharing_member *m;
+	struct sharing_answer answer;
 	enum verdict verdict;
+	int error = 0;
 
 	if (clock_ms() - *asked_ms < STATE_MS)
 		return 0;
-	ask_all(SHARING_STATE);
+	for (size_t i = 0; i < sharing.nmembers && !error; i++) {
+		ask_member(&sharing.members[i], SHARING_STATE, &answer);
+		error = ended(w);
+	}
 	*asked_ms = clock_ms();
 	m = find(judge_failed, &verdict);
-	return verdict == FAILED ? fail_with(w, m) : 0;
+	return verdict == FAILED ? fail_with(w, m) : error;
 }
 
 /* An import that its exporter has been asked for. */
@@ -442,7 +453,8 @@ struct ask {
 	struct object_import import;
 	struct sharing_member *exporter; /* NULL: this process, or not known */
 	bool probe;                      /* the exporter has not given the one before it */
-	int with;                        /* sharing_fetch_end() takes it */
+	double asked_ms;                 /* sharing_fetch_end() takes these */
+	int with;
 };
 
 /* One look at all imports that are away, in the order of their handles. */
@@ -469,8 +481,9 @@ static bool ask_next(struct look *look)
 		}
 		if (m)
 			m->probed = true;
-		look->asks[(look->first + look->n++) % AHEAD] = (struct ask){
-			look->last, m, m && m->busy, sharing_fetch_begin(&look->last.name)};
+		look->asks[(look->first + look->n++) % AHEAD] =
+			(struct ask){look->last, m, m && m->busy, waited_ms(),
+				     sharing_fetch_begin(&look->last.name)};
 		return true;
 	}
 	return false;
@@ -519,7 +532,8 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 			close(ask->with);
 		return 0;
 	}
-	error = sharing_fetch_end(&sharing.patience, &import->name, ask->with, &fd, &answer);
+	error = sharing_fetch_end(&sharing.patience, ask->asked_ms, &import->name, ask->with, &fd,
+				  &answer);
 	if (error)
 		return put_off(w, look, ask, error);
 	if (ask->exporter) {
@@ -530,8 +544,10 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 	w->error = objects_import(import->handle, fd, answer.size, answer.build);
 	close(fd);
 	w->got_ms += clock_ms() - begin_ms;
+	if (!w->error)
+		return 0;
 	snprintf(w->text, sizeof(w->text), "memory of %s", describe_exporter(&import->name, who));
-	return w->error ? -EIO : 0;
+	return -EIO;
 }
 
 /* While one is imported, the exporters answer for the next ones. */
@@ -552,6 +568,8 @@ static int get_those_ready(struct sharing_wait *w, struct look *look)
 		look->first = (look->first + 1) % AHEAD;
 		look->n--;
 		if (!error)
+			error = ended(w);
+		if (!error)
 			error = take(w, look, ask);
 		else if (ask->with >= 0)
 			close(ask->with);
@@ -562,6 +580,7 @@ int sharing_get_imports(struct sharing_wait *w)
 {
 	double asked_ms = 0;
 
+	snprintf(w->text, sizeof(w->text), "memory of other processes was not there in time");
 	for (size_t i = 0; i < sharing.nmembers; i++) {
 		sharing.members[i].busy = true;
 		sharing.members[i].unreached_ms = 0;
@@ -574,12 +593,11 @@ int sharing_get_imports(struct sharing_wait *w)
 			return error;
 		if (look.got)
 			continue;
-		if (is_cancelled(w))
-			return -ECANCELED;
-		if (is_late(w))
-			return -ETIME;
-		if (check_failed(w, &asked_ms))
-			return -ENOLINK;
+		error = ended(w);
+		if (!error)
+			error = check_failed(w, &asked_ms);
+		if (error)
+			return error;
 		usleep(LOOK_MS * 1000);
 	}
 }

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import tempfile
 import time
+import types
 
 from simlib import HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go
+from snapshotjobs import connected, end_of
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
 
@@ -353,6 +355,28 @@ def the_next_imports_are_asked_for_before_one_is_there():
     goes_on(job)
 
 
+def a_cancelled_resume_takes_no_more_imports():
+    """Rank 1 is held up in its first import, and would fail with the second one. It fails with that in the next
+    resume."""
+    held = HOLD["call"] + "-1"
+    job = started("--apart", 1, **HELD, CUDAW_SIM_HELD_CALL="cuMemImportFromShareableHandle",
+                  SHARING_FAULT=f"cuMemImportFromShareableHandle:{NEXT_IMPORT + 1}:999")
+    cudaw_ok("pause", "sharing")
+    with open(held, "w", encoding="ascii"):
+        pass
+    resume_each(job)
+    until(lambda: glob.glob(held + ".[0-9]*"), 20, "rank 1 is in its first import")
+    pause = connected(types.SimpleNamespace(pid=other_rank(job)), b"pause 60000\n")
+    # In one look at its clients the rank may tell its state before it takes the pause, but not in two.
+    for _ in range(2):
+        states()
+    os.unlink(held)
+    equal(end_of(pause), "end ok", "the answer to the pause")
+    check("CUDA_ERROR_UNKNOWN" in cudaw("resume", "sharing").stderr, "the second import did not fail in the next resume")
+    cudaw_ok("resume", "sharing")
+    pauses_and_goes_on(job)
+
+
 def a_stopped_process_is_waited_for():
     job = started()
     other = other_rank(job)
@@ -573,7 +597,7 @@ main(a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
      nobody_waits_for_one_that_failed_to_resume, one_that_gave_up_is_waited_for,
      a_resume_of_all_that_finds_one_has_a_time_limit,
      nobody_runs_before_all_are_whole, the_next_imports_are_asked_for_before_one_is_there,
-     a_stopped_process_is_waited_for,
+     a_cancelled_resume_takes_no_more_imports, a_stopped_process_is_waited_for,
      an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name("GPU"),
      snapshots_are_refused_by_name("host", "--host", 1), two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back, an_own_export_that_fails_is_not_taken_for_a_free,

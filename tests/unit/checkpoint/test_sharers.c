@@ -6,10 +6,12 @@
 #include "tests/check_suite.h"
 
 #include <check.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,6 +142,24 @@ START_TEST(another_process_with_its_pid_is_not_it)
 }
 END_TEST
 
+/* A look at the clock of the waits counts for PATIENCE_SLICE_MS at most, whatever the machine does. */
+START_TEST(those_that_do_not_answer_are_waited_for_at_the_same_time)
+{
+	struct patience patience = {0};
+	double asked_ms = patience_ms(&patience), before;
+	struct sharing_answer answer;
+	int silent[2][2], fd;
+
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, silent[i]), 0);
+	ck_assert_int_eq(sharers_end(&patience, asked_ms, silent[0][0], &answer, &fd), -EAGAIN);
+	before = patience.waited_ms;
+	ck_assert_int_eq(sharers_end(&patience, asked_ms, silent[1][0], &answer, &fd), -EAGAIN);
+	ck_assert_double_ge(before, 1000);
+	ck_assert_double_le(patience.waited_ms - before, 5 * PATIENCE_SLICE_MS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("peer");
@@ -150,6 +170,7 @@ int main(void)
 	tcase_add_test(tc, a_zombie_is_gone);
 	tcase_add_test(tc, one_whose_first_thread_has_ended_is_not_gone);
 	tcase_add_test(tc, one_that_became_another_program_is_gone);
+	tcase_add_test(tc, those_that_do_not_answer_are_waited_for_at_the_same_time);
 	tcase_add_test(tc, another_process_with_its_pid_is_not_it);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
