@@ -73,11 +73,12 @@ bool engine_is_cancelled(const struct engine_op *op);
 
 /*
  * @op begins, and its phases are timed in @result, which is one of its own; a phase of @total bytes
- * begins; it ends; what began at @start has succeeded.
+ * begins; it ends; of the one under way, @ms were of @phase; what began at @start has succeeded.
  */
 void engine_begin(struct engine_op *op, struct engine_result *result);
 void engine_set_phase(struct engine_op *op, const char *phase, size_t total);
 void engine_end_phase(struct engine_op *op);
+void engine_add_phase(struct engine_op *op, const char *phase, double ms);
 void engine_succeed(struct engine_op *op, double start, size_t bytes);
 
 void engine_set_out(enum engine_out out);

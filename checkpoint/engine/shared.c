@@ -126,11 +126,7 @@ int engine_get_imports(struct engine_op *op, double deadline_ms)
 	if (w.error)
 		return engine_fail_driver(&op->result, op->drv, "imported memory", w.error);
 	error = sharing_get_imports(&w);
-	/* A phase of its own has the time in which nobody was waited for. */
-	op->phase_start_ms += w.got_ms;
-	engine_set_phase(op, "imports", 0);
-	op->phase_start_ms -= w.got_ms;
-	engine_set_phase(op, "sharing", 0);
+	engine_add_phase(op, "imports", w.got_ms);
 	op->drv->cuCtxSetCurrent(NULL);
 	return error ? fail_resume(op, &w, error) : 0;
 }
@@ -140,6 +136,7 @@ int engine_meet_whole(struct engine_op *op, double deadline_ms)
 	struct sharing_wait w = wait_of(op, deadline_ms);
 	int error = sharing_whole(&w);
 
+	engine_add_phase(op, "imports", w.got_ms);
 	return error ? fail_resume(op, &w, error) : 0;
 }
 

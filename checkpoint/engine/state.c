@@ -131,21 +131,31 @@ int engine_fail_wait(struct engine_op *op, const char *what, const char *advice)
 }
 
 /* A phase that came before gets the sum of the times. */
-void engine_end_phase(struct engine_op *op)
+static void time_phase(struct engine_result *r, const char *name, double ms)
 {
-	struct engine_result *r = op->timed;
-	double ms = clock_ms() - op->phase_start_ms;
 	size_t i = 0;
 
-	if (!op->phase)
-		return;
-	while (i < r->nphases && strcmp(r->phases[i].name, op->phase))
+	while (i < r->nphases && strcmp(r->phases[i].name, name))
 		i++;
 	if (i < r->nphases)
 		r->phases[i].ms += ms;
 	else if (i < ENGINE_PHASES)
-		r->phases[r->nphases++] = (struct engine_phase){op->phase, ms};
+		r->phases[r->nphases++] = (struct engine_phase){name, ms};
+}
+
+void engine_end_phase(struct engine_op *op)
+{
+	if (op->phase)
+		time_phase(op->timed, op->phase, clock_ms() - op->phase_start_ms);
 	op->phase = NULL;
+}
+
+void engine_add_phase(struct engine_op *op, const char *phase, double ms)
+{
+	if (ms <= 0)
+		return;
+	time_phase(op->timed, phase, ms);
+	op->phase_start_ms += ms;
 }
 
 void engine_set_phase(struct engine_op *op, const char *phase, size_t total)

@@ -83,7 +83,7 @@ struct sharing_wait {
 	const bool *cancel;
 	const struct pact *pact; /* of a resume; NULL: none. Others end the wait by it, too */
 	CUresult error;          /* of the driver, after -EIO */
-	double got_ms;           /* of sharing_get_imports(): for what exporters gave when asked */
+	double got_ms;           /* for the imports of what exporters have given */
 	char text[224];          /* after a failure: which process is waited for, and why */
 	char jobs[SHARING_JOBS]; /* and the other jobs that share memory with this one */
 };

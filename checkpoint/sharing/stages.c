@@ -521,8 +521,8 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 {
 	const struct object_import *import = &ask->import;
 	struct sharing_answer answer;
-	double begin_ms = clock_ms();
 	char who[WHO];
+	double begin_ms;
 	int fd, error;
 
 	/* It did not give one before this. */
@@ -541,6 +541,7 @@ static int take(struct sharing_wait *w, struct look *look, const struct ask *ask
 		ask->exporter->unreached_ms = 0;
 	}
 	look->got = true;
+	begin_ms = clock_ms();
 	w->error = objects_import(import->handle, fd, answer.size, answer.build);
 	close(fd);
 	w->got_ms += clock_ms() - begin_ms;

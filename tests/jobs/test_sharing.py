@@ -387,6 +387,8 @@ def a_stopped_process_is_waited_for():
     os.kill(other, signal.SIGCONT)
     os.kill(other, signal.SIGUSR2)
     job.until(lambda: states() == ["running"] * 2, 20, "both run")
+    times = jobs()[job.pid]["resume_phases"]
+    check(0 < times["imports"] < times["sharing"], f"the time of the wait is not in sharing alone: {times}")
     pauses_and_goes_on(job)
 
 
