@@ -44,8 +44,7 @@ size_t object_index(CUmemGenericAllocationHandle handle)
 	return low;
 }
 
-/* NULL: there is none, or none any more. */
-static struct object *object_at(CUmemGenericAllocationHandle handle)
+struct object *object_at(CUmemGenericAllocationHandle handle)
 {
 	size_t i = object_index(handle);
 	struct object *o = i < objects.nobjects ? objects.objects[i] : NULL;

@@ -86,8 +86,9 @@ CUresult object_unhold(struct object *o);
 /* The same after it was held for a moment only. If that fails, the next pause releases it. */
 void object_unhold_again(struct object *o);
 
-/* The index of the first object with that handle, or a later one. */
+/* The index of the first object with that handle, or a later one; and the one with it, or NULL. */
 size_t object_index(CUmemGenericAllocationHandle handle);
+struct object *object_at(CUmemGenericAllocationHandle handle);
 
 /*
  * The object that the program has under @handle, or NULL; and one more object under a new handle,

@@ -141,13 +141,12 @@ CUresult objects_import_begin(const struct object_name *name, CUmemGenericAlloca
 	return inserted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* By the table: the program may have released its references, and keep mappings. */
+/* The program may have released its references, and keep mappings. */
 static struct object *find_import(CUmemGenericAllocationHandle handle)
 {
-	for (size_t i = 0; i < objects.nobjects; i++)
-		if (objects.objects[i]->handle == handle && objects.objects[i]->import)
-			return objects.objects[i];
-	return NULL;
+	struct object *o = object_at(handle);
+
+	return o && o->import ? o : NULL;
 }
 
 static CUresult release_import(struct object *o)
