@@ -109,7 +109,10 @@ def an_idle_job_that_is_out_waits_for_nothing():
     equal((members()[idle.pid]["state"], idle.status()["state"]), ("out", "waiting"), "its states")
     equal((idle.status()["waits"], idle.status()["reason"]), (None, None), "what it waits for, and why")
     check("every word right" in other.finish(), "the other job did not verify its memory")
+    idle.process.stdin.write("alloc 1\n")
+    idle.wait_line("alloc: ok")
     idle.result()
+    equal(notices(idle), [], "its notices")
 
 
 def an_allocation():

@@ -99,7 +99,7 @@ const char *turn_why_not(void)
 
 bool turn_is_asked_for(void)
 {
-	return turn.asks != ASKS_NONE;
+	return turn.asks != ASKS_NONE || turn.ends;
 }
 
 const char *turn_behind(void)
