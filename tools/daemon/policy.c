@@ -537,8 +537,7 @@ static void grant(struct turns *t, struct account *e)
 	if (is_kept_out_by_others(t, e))
 		return;
 	for (int g = 0; g < TURNS_GPUS; g++) {
-		if (!books_uses(e, g))
-			continue;
+		/* Also where it needs no memory any more: room that it was told of counts until its end. */
 		order.each[g] = room_on(t, e, g);
 		order.bytes += order.each[g];
 		more |= order.each[g] > books_may_have(e, g);

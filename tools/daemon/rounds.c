@@ -127,14 +127,18 @@ static uint64_t part_of(struct parties *p, const struct party *party, const stru
 	return (uint64_t)((party->gives[gpu] * (unsigned __int128)m->mapped[gpu] + all - 1) / all);
 }
 
-/* The books have given room for all that its processes need. */
+/* The books have given room for all that its processes need, on each GPU. */
 static bool has_all_room(struct parties *p, const struct party *party)
 {
-	uint64_t total = 0;
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		uint64_t total = 0;
 
-	FOR_EACH_OF(p, party, m)
-		total += party_sum(m->total);
-	return party->bytes >= total;
+		FOR_EACH_OF(p, party, m)
+			total += m->total[g];
+		if (total > party->room[g])
+			return false;
+	}
+	return true;
 }
 
 /* What @m may have of its job's room on its GPU: what the others of the job leave of it, but no more than it needs. */
@@ -144,7 +148,7 @@ static uint64_t room_of(struct parties *p, const struct party *party, const stru
 	int gpu = party_only_gpu(p, m);
 
 	if (!party->together)
-		return party->bytes;
+		return gpu < 0 ? party->bytes : party->room[gpu];
 	if (!party_takes_parts(p, party))
 		return has_all_room(p, party) ? total : m->room;
 	if (gpu < 0)
@@ -299,10 +303,10 @@ static void take_order(struct parties *p, struct party *party, bool out, uint64_
 	party->short_of = false;
 }
 
-/* Several processes begin to take room when there is enough for all, unless each takes it as it comes. */
+/* Processes begin to take room when there is enough for all, unless each takes it as it comes. */
 static bool may_begin(struct parties *p, const struct party *party)
 {
-	return party_count(p, party) == 1 || party_takes_parts(p, party) || has_all_room(p, party);
+	return party_takes_parts(p, party) || has_all_room(p, party);
 }
 
 /* There is more room than its processes were told, or less. */

@@ -394,6 +394,42 @@ START_TEST(one_joins_while_the_job_has_too_little_room)
 }
 END_TEST
 
+/*
+ * Its room is for two, of which one has two GPUs. A third one joins on the second GPU, where another job has memory,
+ * and the first one ends, and in the second run both: as many bytes as the job needs now, but not on that GPU.
+ */
+START_TEST(room_on_one_gpu_is_not_given_on_another)
+{
+	uint32_t first, second, third, other, far;
+
+	begin_two(&first, &second, &other, TURNS_OK);
+	end_move(second, 0);
+	parties_need(w.parties, first, 0, 0, 60 * MIB, w.now);
+	parties_need(w.parties, second, 0, 0, 10 * MIB, w.now);
+	parties_need(w.parties, second, 1, 0, 10 * MIB, w.now);
+	wait_for_order(PARTY_TRY, other);
+	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	wait_for_order(PARTY_YIELD, third);
+	parties_leave(w.parties, other, w.now);
+	far = join_on("far", 1, 80, 80);
+	parties_want(w.parties, first, w.now);
+	/* There is room for the two. */
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	parties_need(w.parties, third, 1, 0, 60 * MIB, w.now);
+	end_move(third, 0);
+	parties_leave(w.parties, first, w.now);
+	if (_i)
+		parties_leave(w.parties, second, w.now);
+	if (is_ordered(PARTY_ROOM, third))
+		ck_assert_uint_le(ordered_bytes(PARTY_ROOM, third) >> 20, 20);
+	ck_assert(_i || !is_ordered(PARTY_ROOM, third));
+	parties_leave(w.parties, far, w.now);
+	wait_for_order(PARTY_ROOM, third);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, third) >> 20, 60);
+	parties_check(w.parties);
+}
+END_TEST
+
 /* The one that is out already comes back at once, and nobody is let go. */
 START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
 {
@@ -699,6 +735,7 @@ int main(void)
 	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
+	tcase_add_loop_test(cases, room_on_one_gpu_is_not_given_on_another, 0, 2);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
 	tcase_add_test(cases, one_that_fails_half_way_comes_back);
 	tcase_add_test(cases, the_memory_of_one_that_joins_in_a_hand_over_counts);
