@@ -76,9 +76,8 @@ struct account {
 	double taken_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */
-	double turn_at;     /* its hand-over began; 0: one that was broken off */
-	unsigned entered;   /* turns that it had to wait for */
-	double entered_ms; /* how long they took to begin, averaged from the second on; 0: it had none */
+	double turn_at; /* its hand-over began; 0: one that shows nothing of how long they take */
+	double entered_ms; /* how long its turns take to begin, averaged; 0: it had none that shows it */
 	double rest_ms;         /* for its kernels, when it is to leave; 0: not yet told */
 	double context_after;   /* milliseconds, as in turns_context_after() */
 	double context_until;   /* it could not give its context, and is not asked for it before */

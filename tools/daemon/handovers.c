@@ -187,9 +187,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 		double took = now - m->turn_at;
 
 		t->handover_ms += (took - t->handover_ms) / 4;
-		/* Those who give for the first time also make the host memory for it: that comes once. */
-		m->entered_ms =
-			m->entered++ < 2 ? took : m->entered_ms + (took - m->entered_ms) / 4;
+		m->entered_ms += m->entered_ms > 0 ? (took - m->entered_ms) / 4 : took;
 	}
 	books_end_handover(t, m);
 	m->taking.ms = 0;

@@ -611,7 +611,7 @@ static void hand_over(struct turns *t, struct account *e)
 
 static void begin(struct turns *t, struct account *e, const struct choice *c)
 {
-	bool anew = e->phase != PHASE_ENTERS;
+	bool anew = e->phase != PHASE_ENTERS, first = false;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (books_uses(e, g)) {
@@ -625,12 +625,14 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	}
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {
+		first |= !c->victim[i]->handovers;
 		e->gets_contexts |= c->context[i];
 		order_yield(t, c->victim[i], c->gives[i], c->context[i], e->id);
 	}
 	hand_over(t, e);
-	if (anew)
-		e->turn_at = t->now;
+	/* Those who give for the first time also make the host memory for it: that comes once. */
+	if (anew || first)
+		e->turn_at = first ? 0 : t->now;
 }
 
 /* An entrant whose hand-over got stuck, and that has all the room it needs. */
