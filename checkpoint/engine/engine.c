@@ -127,8 +127,8 @@ void engine_yield(struct engine_op *op)
 	ret = engine_out(op, op->bytes, together ? WAY_EACH : WAY_ALONE, start + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
-	/* The others wait for it, also if it has failed. What it shares stays where it gives a part only. */
-	if (together && engine_meet_released(op) && !engine_is_out())
+	/* The others wait for it, also if it has failed. They may give a part only, or still copy: no context goes. */
+	if (together && engine_meet_released(op))
 		*op->result.note = '\0';
 	went_out();
 	left = saved_mapped_bytes(&engine.saved);

@@ -15,8 +15,9 @@
  *
  *	RUNNING
  *	PAUSING		comes to rest
- *	RESTING		at rest: saves its own memory, and exports nothing
- *	SAVED		once all are: gives all memory back, imports first
+ *	RESTING		at rest: saves its own memory, and exports nothing; in a yield, it finds room for that
+ *	SAVED		once all are: gives all memory back, imports first; in a yield, it saves what it is to
+ *			give, and gives that back as it is copied
  *	RELEASED	once all are: the driver's checkpoint; paused
  *	REBUILT		has made its own memory anew: gets its imports from those that are as far
  *	WHOLE		has all its memory. Once all have: RUNNING

@@ -323,16 +323,46 @@ def one_that_imports_its_own_memory_and_runs_on():
         check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def bring_to_rest(*leases):
+    """All may free memory from then on."""
+    for lease in leases:
+        lease.send(f"yield {EVERYTHING} 60000 hold")
+    for lease in leases:
+        while lease.until("held") != "drained 0":
+            pass
+    for lease in leases:
+        lease.send("commit")
+
+
+def one_of_several_that_shares_memory_and_fails():
+    """The other one has no way back, so that it stays at rest, too, though nothing of it is freed."""
+    fails = os.path.join(SCRATCH, "fails")
+    job = sharing("--ranks", 2, CUDAW_SIM_FAULT=f"cuMemUnmap:{fails}:999")
+    leases = [Lease(SimpleNamespace(**rank)) for rank in jobs().values()]
+    with open(fails, "x", encoding="ascii"):
+        pass
+    bring_to_rest(*leases)
+    ends = [lease.until("end") for lease in leases]
+    equal(sorted(end.split()[0] for end in ends), ["failed", "ok"], "how the yields end")
+    failed = next(lease for lease, end in zip(leases, ends) if end != "ok")
+    keys = {line.split()[0] for line in failed.seen}
+    equal(keys & {"freed", "mapped"}, {"mapped"}, "what it said of its memory")
+    equal([rank["state"] for rank in jobs().values()], ["waiting"] * 2, "the states after it")
+    for lease in leases:
+        lease.send(f"room {EVERYTHING}")
+    for lease in leases:
+        equal(lease.until("end"), "ok", "the end of a fill")
+    job.wait_steps(job.steps() + 3)
+    check("every word right" in job.finish(), "not every rank verified its memory")
+
+
 def one_of_several_that_fails():
     """If the first unmap fails, nothing is freed, and it runs on, as it shares nothing; if the third one does, it keeps
     the rest."""
     for unmap in (1, 3):
         job = started(CUDAW_SIM_FAULT=f"cuMemUnmap:{unmap}:999")
         lease, before = Lease(job), process_used(job.pid)
-        lease.send(f"yield {EVERYTHING} 60000 hold")
-        while lease.until("held") != "drained 0":
-            pass
-        lease.send("commit")
+        bring_to_rest(lease)
         check("unmap" in lease.until("end"), f"the job answered {lease.seen}")
         keys = {line.split()[0] for line in lease.seen}
         equal(keys & {"freed", "mapped"}, {"freed", "mapped"} if unmap > 1 else set(), "what it said of its memory")
@@ -518,7 +548,7 @@ main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, ST
      a_part_is_out_while_memory_is_not_there, snapshots, a_fill_that_fails_waits_for_another_room,
      a_process_image_has_no_lease, trims_change_nothing,
      signals_reach_the_program, kernels_that_do_not_end, one_process_of_several,
-     one_that_shares_memory, one_that_imports_its_own_memory,
+     one_that_shares_memory, one_of_several_that_shares_memory_and_fails, one_that_imports_its_own_memory,
      one_that_imports_its_own_memory_and_runs_on,
      one_of_several_that_fails,
      what_a_client_must_not_say, on_a_disk, a_part_for_which_the_disk_has_no_room, a_disk_that_cannot_reserve,
