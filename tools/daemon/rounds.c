@@ -319,7 +319,9 @@ static void tell_room(struct parties *p, struct party *party)
 
 /*
  * Others may have what is freed once each process has shown that it can give its own: before, one may fail, and then
- * all run on. One that gives nothing need not show it, though it may wait for the others.
+ * all run on. One that gives nothing need not show it, though it may wait for the others. The GPU has memory that it
+ * imports until it has released that, too, at the same time. If it is stopped just then, whoever is told of the room
+ * may find no memory yet.
  */
 static void note_freed(struct parties *p, struct party *party, double now)
 {
