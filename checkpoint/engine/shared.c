@@ -61,9 +61,9 @@ int engine_check_shared(struct engine_op *op, struct engine_result *result)
 		return op->plan ? engine_check_host_memory(result) : 0;
 	if (op->plan)
 		return engine_fail(result, END_UNSUPPORTED,
-				   "%zu other process%s GPU memory with this one, which no "
-				   "snapshot has yet",
-				   sharers, sharers == 1 ? " shares" : "es share");
+				   "%zu other process%s not in the snapshot", sharers,
+				   sharers == 1 ? " shares GPU memory with this one, and is"
+						: "es share GPU memory with this one, and are");
 	return engine_fail(
 		result, END_UNSUPPORTED,
 		"this process alone is asked to stop, and %zu other process%s GPU memory "
