@@ -196,10 +196,22 @@ static int check_entries(int dir, pid_t pid, struct snapshot_error *error)
 	return ret ? ret : snapshot_in_use_check(dir, pid, error);
 }
 
+/* Whether the process @pid of the user @owner may write in @dir, which is locked; it is closed to others. */
+static int check_owned(int dir, uid_t owner, pid_t pid, struct snapshot_error *error)
+{
+	struct stat st;
+	int ret = check_entries(dir, pid, error);
+
+	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
+		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
+	if (!ret && fchmod(dir, 0700))
+		ret = snapshot_fail(error, -errno, "%s", error_text(errno));
+	return ret;
+}
+
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)
 {
 	bool made = !mkdir(path, 0700);
-	struct stat st;
 	int dir, ret;
 
 	if (!made && errno != EEXIST)
@@ -207,11 +219,7 @@ int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapsho
 	dir = open_locked(path, LOCK_EX, error);
 	if (dir < 0)
 		return dir;
-	ret = check_entries(dir, pid, error);
-	if (!ret && (fstat(dir, &st) || st.st_uid != owner))
-		ret = snapshot_fail(error, -EPERM, "it belongs to another user");
-	if (!ret && fchmod(dir, 0700))
-		ret = snapshot_fail(error, -errno, "%s", error_text(errno));
+	ret = check_owned(dir, owner, pid, error);
 	if (!ret && made) {
 		ret = sync_parent(path);
 		if (ret)
@@ -283,6 +291,45 @@ static int open_directory(int dir, const char *name)
 	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+static int open_part(int first, uint32_t index, int pid, int how, struct snapshot_error *error)
+{
+	char name[SNAPSHOT_NAME_SIZE], part[16];
+	int parts, dir, ret;
+
+	snapshot_name(SNAPSHOT_PARTS, index, name);
+	snprintf(part, sizeof(part), "%d", pid);
+	parts = open_directory(first, name);
+	dir = parts < 0 ? -1 : open_directory(parts, part);
+	ret = dir < 0 ? snapshot_fail(error, -errno, "%s", error_text(errno))
+		      : lock(dir, how, error);
+	if (parts >= 0)
+		close(parts);
+	if (!ret)
+		return dir;
+	if (dir >= 0)
+		close(dir);
+	return ret;
+}
+
+int snapshot_dir_open_part(int first, uint32_t index, int pid, struct snapshot_error *error)
+{
+	return open_part(first, index, pid, LOCK_SH, error);
+}
+
+int snapshot_dir_take_part(int first, uint32_t index, int pid, uid_t owner,
+			   struct snapshot_error *error)
+{
+	int dir = open_part(first, index, pid, LOCK_EX, error), ret;
+
+	if (dir < 0)
+		return dir;
+	ret = check_owned(dir, owner, pid, error);
+	if (!ret)
+		return dir;
+	snapshot_dir_close(dir);
+	return ret;
+}
+
 /* A process image, and a part, is a flat directory of files. */
 static void remove_directory(int dir, const char *name)
 {
@@ -295,17 +342,18 @@ static void remove_directory(int dir, const char *name)
 	unlinkat(dir, name, AT_REMOVEDIR);
 }
 
-/* A part stays that a process may have its memory in. */
+/* A part stays that a process may have its memory in, or reads or writes. */
 static void remove_part(int parts, const char *name)
 {
 	int fd = open_directory(parts, name);
 	struct snapshot_error ignored;
-	bool used = fd >= 0 && snapshot_in_use_check(fd, getpid(), &ignored);
+	bool used = fd < 0 || lock(fd, LOCK_EX, &ignored) ||
+		    snapshot_in_use_check(fd, getpid(), &ignored);
 
-	if (fd >= 0)
-		close(fd);
-	if (fd >= 0 && !used)
+	if (!used)
 		remove_directory(parts, name);
+	if (fd >= 0)
+		snapshot_dir_close(fd);
 }
 
 static void remove_parts(int dir, const char *name)

@@ -34,6 +34,15 @@ int snapshot_dir_open(const char *path, struct snapshot_error *error);
  */
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error);
 
+/*
+ * Open the directory of the part of process @pid, in the first part's of snapshot @index, which is open as @first: to
+ * read, with a shared lock; or to write, as snapshot_dir_create() does. It is not made, and no link is followed: the
+ * user may have put one there.
+ */
+int snapshot_dir_open_part(int first, uint32_t index, int pid, struct snapshot_error *error);
+int snapshot_dir_take_part(int first, uint32_t index, int pid, uid_t owner,
+			   struct snapshot_error *error);
+
 /* Make the lock of @dir a shared one. Returns 0 or a negative errno; then there is no lock. */
 int snapshot_dir_share(int dir, struct snapshot_error *error);
 

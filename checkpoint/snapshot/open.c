@@ -117,13 +117,11 @@ size_t snapshot_memory_bytes(const struct snapshot *s)
 	return bytes;
 }
 
-int snapshot_open(const char *path, struct snapshot *s, struct snapshot_error *error)
+int snapshot_open(const char *path, int dir, struct snapshot *s, struct snapshot_error *error)
 {
 	int ret;
 
-	*s = (struct snapshot){.path = path, .dir = snapshot_dir_open(path, error)};
-	if (s->dir < 0)
-		return s->dir;
+	*s = (struct snapshot){.path = path, .dir = dir};
 	ret = snapshot_manifest_load(s->dir, SNAPSHOT_MANIFEST, &s->manifest, error);
 	if (!ret) {
 		ret = snapshot_open_index(s->dir, &s->manifest, &s->index, error);

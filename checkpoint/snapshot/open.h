@@ -22,10 +22,11 @@ struct snapshot {
 };
 
 /*
- * Open the snapshot at @path. Returns 0, or a negative errno (-ENOTSUP: a newer version) with
- * @error set.
+ * Open the snapshot in the directory @dir, which is open, with a lock, from @path. Returns 0; or a negative errno
+ * (-ENOTSUP: a newer version) with @error set, and @dir is closed.
  */
-int snapshot_open(const char *path, struct snapshot *snapshot, struct snapshot_error *error);
+int snapshot_open(const char *path, int dir, struct snapshot *snapshot,
+		  struct snapshot_error *error);
 void snapshot_close(struct snapshot *snapshot);
 
 /* The bytes of the index and of the data files. */

@@ -371,6 +371,32 @@ START_TEST(a_kept_directory_is_not_written)
 }
 END_TEST
 
+static bool none_wanted(const void *arg, enum snapshot_kind kind, uint32_t number)
+{
+	(void)arg, (void)kind, (void)number;
+	return false;
+}
+
+START_TEST(a_part_that_others_read_stays)
+{
+	char parts[100], part[120];
+	int dir, reader;
+
+	snprintf(parts, sizeof(parts), "%s/parts-1", directory);
+	snprintf(part, sizeof(part), "%s/7", parts);
+	ck_assert(!mkdir(directory, 0700) && !mkdir(parts, 0700) && !mkdir(part, 0700));
+	dir = open(directory, O_RDONLY | O_DIRECTORY);
+	reader = snapshot_dir_open_part(dir, 1, 7, &error);
+	ck_assert_int_ge(reader, 0);
+	snapshot_dir_clean(dir, none_wanted, NULL);
+	ck_assert_int_eq(access(part, F_OK), 0);
+	snapshot_dir_close(reader);
+	snapshot_dir_clean(dir, none_wanted, NULL);
+	ck_assert_int_eq(access(parts, F_OK), -1);
+	close(dir);
+}
+END_TEST
+
 START_TEST(contents_may_come_from_a_file)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
@@ -889,6 +915,7 @@ int main(void)
 	tcase_add_test(tc, an_index_of_another_snapshot_is_not_used);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
 	tcase_add_test(tc, a_kept_directory_is_not_written);
+	tcase_add_test(tc, a_part_that_others_read_stays);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_child_has_no_file_of_it);

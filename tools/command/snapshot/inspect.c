@@ -296,7 +296,7 @@ int cmd_inspect(int argc, char **argv)
 		print_parts(&all);
 		print_job(&found);
 		print_devices(&whole);
-		print_sizes(s, &found);
+		print_sizes(&whole, &found);
 	}
 	if (found.image)
 		ret = opened_refuse(argv[optind], found.image, &found.error);

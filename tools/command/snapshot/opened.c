@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/snapshot/opened.h"
 
+#include "checkpoint/snapshot/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "tools/report/report.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int opened_refuse(const char *path, int code, const struct snapshot_error *error)
 {
@@ -19,8 +21,12 @@ int opened_refuse(const char *path, int code, const struct snapshot_error *error
 static int open_next(struct opened *opened)
 {
 	struct opened_part *part = &opened->parts[opened->n];
+	const struct snapshot *first = &opened->parts[0].snapshot;
 	struct snapshot_error error;
-	int ret = snapshot_open(part->path, &part->snapshot, &error);
+	int dir = opened->n ? snapshot_dir_open_part(first->dir, first->manifest.index,
+						     first->manifest.parts[opened->n], &error)
+			    : snapshot_dir_open(part->path, &error);
+	int ret = dir < 0 ? dir : snapshot_open(part->path, dir, &part->snapshot, &error);
 
 	if (ret)
 		return opened_refuse(part->path, ret, &error);
@@ -40,12 +46,24 @@ static const char *id_of(const json_t *facts, int pid)
 	return NULL;
 }
 
+static json_int_t uid_of(const struct snapshot_manifest *m)
+{
+	return json_integer_value(json_object_get(json_object_get(m->root, "process"), "uid"));
+}
+
 /* Whether @m is of the part @i of the snapshot whose first part has @first. */
 static bool belongs(const struct opened *opened, size_t i, const struct snapshot_manifest *first,
 		    const struct snapshot_manifest *m)
 {
+	const struct opened_part *part = &opened->parts[i];
 	const char *expected = id_of(opened->facts, first->parts[i]);
+	struct stat st, first_st;
 	char id[64];
+
+	/* Of one user, as all processes of a job: whether it is the right one is looked at in the first. */
+	if (fstat(part->snapshot.dir, &st) || fstat(opened->parts[0].snapshot.dir, &first_st) ||
+	    st.st_uid != first_st.st_uid || uid_of(m) != uid_of(first))
+		return false;
 
 	snapshot_manifest_text(m->root, "id", id, sizeof(id));
 	return expected && !strcmp(id, expected) && m->pid == first->parts[i] &&
@@ -117,6 +135,16 @@ static int add_device(struct snapshot_manifest *all, size_t earlier,
 	return i;
 }
 
+static void add_totals(struct snapshot_totals *all, const struct snapshot_totals *m)
+{
+	all->bytes += m->bytes;
+	all->zero += m->zero;
+	all->duplicate += m->duplicate;
+	all->unchanged += m->unchanged;
+	all->written += m->written;
+	all->stored += m->stored;
+}
+
 /* Add what the part with @m needs. Returns an exit code. */
 static int add_part(struct snapshot *whole, const struct snapshot_manifest *m, int devices[GPU_MAX])
 {
@@ -124,6 +152,7 @@ static int add_part(struct snapshot *whole, const struct snapshot_manifest *m, i
 	size_t earlier = all->ndevices;
 
 	all->gpus = m->gpus > all->gpus ? m->gpus : all->gpus;
+	add_totals(&all->totals, &m->totals);
 	for (size_t i = 0; i < m->ndevices; i++) {
 		devices[i] = add_device(all, earlier, m, i);
 		if (devices[i] >= 0)
@@ -148,7 +177,8 @@ int opened_unite(const struct opened *opened, struct snapshot *whole, int device
 	int ret = EXIT_DONE;
 
 	*whole = (struct snapshot){.path = opened->parts[0].path};
-	*all = (struct snapshot_manifest){.root = first->root, .cuda = first->cuda};
+	*all = (struct snapshot_manifest){
+		.root = first->root, .cuda = first->cuda, .image = first->image};
 	strcpy(all->driver, first->driver);
 	for (size_t i = 0; i < opened->n; i++)
 		nregions += opened->parts[i].snapshot.manifest.nregions;

@@ -31,7 +31,7 @@ void opened_close(struct opened *opened);
 
 /*
  * What all parts need together, as of one process: each GPU once, with the memory of all, in whole->manifest's devices,
- * held, regions, gpus, driver, cuda and root. In @devices, for each device of each part, its index there. Returns an
+ * held, regions, gpus, totals, image, driver, cuda and root. In @devices, for each device of each part, its index there. Returns an
  * exit code. In any case the caller frees the devices and regions.
  */
 int opened_unite(const struct opened *opened, struct snapshot *whole, int devices[][GPU_MAX]);

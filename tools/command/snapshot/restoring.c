@@ -220,11 +220,17 @@ static int resume_line(struct job *job, const struct line *line)
 	return outcome_line(job, line);
 }
 
+static int fail_for_memory(void)
+{
+	complain("out of memory");
+	return EXIT_FAILED;
+}
+
 /* Tell all parts where their memory is. Returns an exit code. */
 static int tell_moved(struct restoring *r, struct job **jobs)
 {
 	char(*requests)[PROTOCOL_LINE] = calloc(r->opened.n, sizeof(*requests));
-	int ret = requests ? EXIT_DONE : EXIT_FAILED;
+	int ret = requests ? EXIT_DONE : fail_for_memory();
 
 	for (size_t i = 0; i < r->opened.n && !ret; i++)
 		ret = answers(jobs[i], &jobs[i]->process) ? EXIT_DONE : EXIT_FAILED;
@@ -260,10 +266,11 @@ static int resume_all(struct restoring *r, struct job **jobs)
 		      ? together_resume(jobs, r->opened.n, "restore", "restoring", resume_line)
 		      : outcome_ask_by(jobs[0], "restore", "restoring", "resume", resume_line);
 	for (size_t i = 0; i < r->opened.n; i++)
-		stays &= stays_paused(jobs[i]);
+		stays &= stays_paused(jobs[i]) || outcome_is_good(jobs[i]);
 	r->left = ret && stays;
-	if (r->left && jobs[0]->end == END_BUSY)
-		complain("%d stays paused", jobs[0]->pid);
+	for (size_t i = 0; i < r->opened.n && r->left; i++)
+		if (!jobs[i]->error && jobs[i]->end == END_BUSY)
+			complain("%d stays paused", jobs[i]->pid);
 	return ret;
 }
 
@@ -414,7 +421,7 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 {
 	struct job *all = calloc(r->opened.n, sizeof(*all)), *jobs[SNAPSHOT_PARTS_MAX];
 	struct snapshot_error error;
-	int ret = all ? EXIT_DONE : EXIT_FAILED;
+	int ret = all ? EXIT_DONE : fail_for_memory();
 
 	if (!ret && !r->unverified)
 		ret = end_readings(r);
