@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import signal
 import types
 
@@ -81,7 +82,9 @@ def taken(job, *options, path=None):
     parts = [int(os.path.basename(part)) for part in glob.glob(f"{path}/parts-*/*")]
     equal(sorted(parts), job.engines[1:], "the parts")
     cudaw_ok("verify", path)
-    cudaw_ok("inspect", path)
+    amount, unit = re.search(r"^memory +([\d.]+) (\w+) of the GPUs", cudaw_ok("inspect", path), re.MULTILINE).groups()
+    memory = float(amount) * 1024 ** ("B", "KiB", "MiB").index(unit)
+    check(abs(memory / said["totals"]["bytes"] - 1) < 0.1, f"inspect says {amount} {unit} of memory, not that of all parts")
     return path
 
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of which several processes use CUDA: how they share memory, on which GPUs, and what may happen meanwhile."""
+import contextlib
+import fcntl
 import glob
 import os
 import resource
@@ -9,7 +11,8 @@ import signal
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused
 from severallib import Server, Sharing, stopped_and_restored, taken
-from simlib import unsanitized
+from simlib import HELD, held_back, hold, let_go, unsanitized
+from snapshotjobs import ask
 from gpulib import check, cudaw_ok, equal, jobs, main, until
 
 KINDS = {"tickets": ([], 4), "a ring of legacy IPC": (["--ipc", 1, "--ring", 1], 4), "IPC": (["--ipc", 1], 2)}
@@ -126,6 +129,56 @@ def a_command_that_is_killed():
 
 
 @unsanitized
+def a_running_job_runs_on_after_an_interrupt():
+    """While it pauses, there is no snapshot; while CRIU works, it is complete all the same."""
+    held = {**HELD, "CUDAW_SIM_HELD_CALL": "cuMemUnmap"}
+    os.environ.update(held)
+    job = Sharing()
+    for name in held:
+        del os.environ[name]
+    hold("call")
+    snapshot = Snapshot(job.in_command, path=directory())
+    until(lambda: held_back("call"), 30, "they give their memory back")
+    os.kill(snapshot.process.pid, signal.SIGINT)
+    let_go("call")
+    check("interrupted" in snapshot.end(-signal.SIGINT), "it does not say so")
+    job.goes_on()
+    snapshot = Snapshot(job.in_command, path=snapshot.path).in_criu()
+    image, = glob.glob(f"{snapshot.path}/host-*")
+    for pid in job.engines:
+        with open(f"{image}/core-{pid}.img", "wb"):
+            pass
+    os.kill(snapshot.process.pid, signal.SIGINT)
+    snapshot.let_criu_go(0)
+    snapshot.end(-signal.SIGINT)
+    job.goes_on()
+    cudaw_ok("verify", snapshot.path)
+    job.finish()
+
+
+@unsanitized
+def another_snapshot_under_way_is_left_alone():
+    """This process makes it, and has the pause, until it says that it is done."""
+    job = Sharing()
+    cudaw_ok("pause", "--release", "all", job.id)
+    path = directory()
+    parts = " ".join(map(str, job.engines))
+    said = ask(job.in_command, f"snapshot hold image parts {parts} none {path}")[-1]
+    equal(said.split()[:2], ["end", "ok"], "the other one's answer")
+    for there in (path, directory()):
+        said = refused("snapshot", job.id, there)
+        check("another snapshot is under way" in said, said)
+        check("it is left as it is" in said, said)
+    equal(job.cuda_states(), {"paused"}, "the states")
+    with locked(path):
+        pass
+    ask(job.in_command, f"done {path}")
+    cudaw_ok("resume", job.id)
+    job.goes_on()
+    job.finish()
+
+
+@unsanitized
 def one_that_ends_meanwhile():
     """The others run on, and find that. Without memory that it has shared they cannot, and stay paused."""
     for job in (Server(), Sharing()):
@@ -139,6 +192,7 @@ def one_that_ends_meanwhile():
         else:
             check("the job stays paused" in said, said)
             equal("T" in job.states(), False, "whether one of its processes is stopped")
+            job.kill()
 
 
 @unsanitized
@@ -175,9 +229,19 @@ def forged(path, change):
     return copy
 
 
-def swap(_, part):
-    os.rename(part, part + ".other")
-    os.symlink(part + ".other", part)
+def swap(path):
+    """Whoever owns the snapshot may do so, and root follows no such link."""
+    os.rename(path, path + ".other")
+    os.symlink(path + ".other", path)
+
+
+@contextlib.contextmanager
+def locked(path):
+    """As nobody else may have it locked."""
+    there = os.open(path, os.O_RDONLY)
+    fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    yield
+    os.close(there)
 
 
 @unsanitized
@@ -198,6 +262,9 @@ def a_damaged_or_forged_part_starts_nothing():
     lines = job.lines()
     for change, why in ((lambda _, part: shutil.rmtree(part), "No such file or directory"),
                         (replace, "it is not of the snapshot in"),
+                        (lambda _, part: swap(part), "Not a directory"),
+                        (lambda _, part: swap(os.path.dirname(part)), "Not a directory"),
+                        (lambda _, part: os.chown(part, 1, -1), "it is not of the snapshot in"),
                         (lambda _, part: os.remove(f"{part}/manifest.json"), "manifest.json: it is missing")):
         check(why in refused("restore", "--check", forged(path, change)), why)
     check("damaged" in refused("verify", forged(path, damage)), "verify does not find it")
@@ -214,5 +281,6 @@ def a_damaged_or_forged_part_starts_nothing():
 
 allow_stand_in()
 main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpus, what_fails_leaves_all_as_they_were,
-     a_job_that_was_paused_stays_so, a_command_that_is_killed, one_that_ends_meanwhile, what_is_refused_by_name,
+     a_job_that_was_paused_stays_so, a_command_that_is_killed, a_running_job_runs_on_after_an_interrupt,
+     another_snapshot_under_way_is_left_alone, one_that_ends_meanwhile, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

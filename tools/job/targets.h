@@ -36,8 +36,8 @@ int targets_find(struct targets *targets);
 struct job **targets_selected(struct targets *targets, size_t *n);
 
 /*
- * The process that @word, an ID, name or PID, means, with its status if it answers; the first one if it means
- * several of one job, and unless @one. The caller frees @list in any case. NULL after a message, with an exit code in
+ * The process that @word, an ID, name or PID, means, with its status if it answers. If it means several of one job: the
+ * first one, or with @one none. The caller frees @list in any case. NULL after a message, with an exit code in
  * *@code.
  */
 struct job *targets_find_one(const char *verb, const char *word, bool one, struct job_list *list,

@@ -19,14 +19,20 @@ static double tick(struct job **jobs, size_t n)
 	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
 }
 
+static bool waits_for_turn(const struct job *job)
+{
+	return !job->error && job->end == END_TURN;
+}
+
 /* The exit code of the first that failed by itself, after a message. */
-static int explain(struct job **jobs, size_t n, const char *verb)
+static int explain(struct job **jobs, size_t n, const char *verb, bool turns)
 {
 	char text[PROTOCOL_MESSAGE];
 	int code = EXIT_DONE;
 
 	for (size_t i = 0; i < n && !code; i++) {
-		if (outcome_is_good(jobs[i]) || coordinate_gave_up(jobs[i]))
+		if (outcome_is_good(jobs[i]) || coordinate_gave_up(jobs[i]) ||
+		    (!turns && waits_for_turn(jobs[i])))
 			continue;
 		code = outcome_explain(jobs[i], text, sizeof(text));
 		complain("%s %s: %s", verb, outcome_label(jobs[i]), text);
@@ -50,17 +56,32 @@ static int ask(struct job **jobs, size_t n, const struct job_request *request, b
 	return 0;
 }
 
-int together_pause(struct job **jobs, size_t n, const char *verb, double timeout_ms)
+static void (*hold_interrupts)(bool on);
+
+static double pause_tick(struct job **jobs, size_t n)
+{
+	double look_ms;
+
+	hold_interrupts(true);
+	look_ms = tick(jobs, n);
+	if (!coordinate_has_agreed(jobs[0]))
+		hold_interrupts(false);
+	return look_ms;
+}
+
+int together_pause(struct job **jobs, size_t n, const char *verb, double timeout_ms,
+		   void (*hold)(bool on))
 {
 	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS);
 	char text[64], party_text[64], limit[32] = "";
 	const struct job_request request = {.text = text,
 					    .party_text = party_text,
 					    .line = outcome_line,
-					    .tick = tick,
+					    .tick = pause_tick,
 					    .limit_ms = OUTCOME_SILENCE_MS,
 					    .silence = true};
 
+	hold_interrupts = hold;
 	if (timeout_ms)
 		snprintf(limit, sizeof(limit), " %.0f", timeout_ms);
 	snprintf(text, sizeof(text), "pause%s all", limit);
@@ -73,7 +94,7 @@ int together_pause(struct job **jobs, size_t n, const char *verb, double timeout
 			return EXIT_FAILED;
 		coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
 		again = clock_ms() < end_ms && coordinate_asks_again(jobs, n, jobs[0]);
-		code = again ? EXIT_DONE : explain(jobs, n, verb);
+		code = again ? EXIT_DONE : explain(jobs, n, verb, true);
 		coordinate_end(jobs, n);
 		if (!again)
 			return code;
@@ -88,14 +109,14 @@ static void await_turn(struct job **jobs, size_t n, const struct job_request *re
 	size_t count = 0;
 
 	for (size_t i = 0; again && i < n; i++)
-		if (!jobs[i]->error && jobs[i]->end == END_TURN)
+		if (waits_for_turn(jobs[i]))
 			again[count++] = jobs[i];
 	if (count)
 		jobs_ask(again, count, request);
 	free(again);
 }
 
-int together_resume(struct job **jobs, size_t n, const char *verb, const char *doing,
+int together_resume(struct job **jobs, size_t n, const char *verb, const char *doing, bool turns,
 		    int (*line)(struct job *job, const struct line *line))
 {
 	const struct job_request request = {.text = "resume",
@@ -114,9 +135,10 @@ int together_resume(struct job **jobs, size_t n, const char *verb, const char *d
 	if (ask(jobs, n, &request, true, doing))
 		return EXIT_FAILED;
 	progress_begin(doing);
-	await_turn(jobs, n, &alone);
+	if (turns)
+		await_turn(jobs, n, &alone);
 	progress_end();
-	code = explain(jobs, n, verb);
+	code = explain(jobs, n, verb, turns);
 	coordinate_end(jobs, n);
 	return code;
 }

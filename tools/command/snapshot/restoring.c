@@ -263,7 +263,8 @@ static int resume_all(struct restoring *r, struct job **jobs)
 	for (size_t i = 0; i < r->opened.n; i++)
 		jobs[i]->status.resume = (struct job_transfer){0};
 	ret = r->opened.n > 1
-		      ? together_resume(jobs, r->opened.n, "restore", "restoring", resume_line)
+		      ? together_resume(jobs, r->opened.n, "restore", "restoring", true,
+					resume_line)
 		      : outcome_ask_by(jobs[0], "restore", "restoring", "resume", resume_line);
 	for (size_t i = 0; i < r->opened.n; i++)
 		stays &= stays_paused(jobs[i]) || outcome_is_good(jobs[i]);

@@ -41,9 +41,17 @@ static size_t find_living(const struct taking *t, struct job *jobs[SNAPSHOT_PART
 	return n;
 }
 
-/* Send each of @n parts, from @first on, that has not ended "@request DIRECTORY". Returns an exit code. */
-static int ask_parts(struct taking *t, size_t first, size_t n, const char *doing,
-		     const char *request)
+/* It has refused, as another snapshot or a resume of it is under way, which is not ours to end. */
+static bool is_of_others(const struct job *job)
+{
+	return !job->error && (job->end == END_BUSY || job->end == END_INVALID);
+}
+
+/*
+ * Send each of @n parts, from @first on, that has not ended "@request DIRECTORY": to write, or if @done, those that
+ * were asked to. Returns an exit code.
+ */
+static int ask_parts(struct taking *t, size_t first, size_t n, bool done, const char *request)
 {
 	struct job *jobs[SNAPSHOT_PARTS_MAX];
 	size_t len = strlen(request) + sizeof(t->parts->path) + 2, count = 0;
@@ -55,23 +63,38 @@ static int ask_parts(struct taking *t, size_t first, size_t n, const char *doing
 	for (size_t i = first; i < first + n; i++) {
 		struct job *job = t->parts[i].job;
 
-		/* It has not written if its directory is not known yet. */
-		if (!*t->parts[i].path || host_await_end(job->pid, 0))
+		if ((done && !t->parts[i].asked) || host_await_end(job->pid, 0))
 			continue;
 		job->request = texts + count * len;
 		snprintf(texts + count * len, len, "%s %s", request, t->parts[i].path);
 		jobs[count++] = job;
 	}
-	ret = outcome_ask_each(jobs, count, "snapshot", doing);
+	ret = outcome_ask_each(jobs, count, "snapshot", done ? "resuming" : "writing");
 	free(texts);
+	for (size_t i = first; i < first + n && !done; i++)
+		t->parts[i].asked = !is_of_others(t->parts[i].job);
 	return ret;
 }
 
-/* Several processes do not resume by themselves, but together. */
+static const struct taking *resuming;
+
+/* Once all are asked to resume, they do so without this command: an interrupt may end it. */
+static int resume_line(struct job *job, const struct line *line)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < resuming->nparts; i++)
+		all &= !resuming->parts[i].job->queued;
+	if (all)
+		criu_hold_signals(false);
+	return outcome_line(job, line);
+}
+
+/* Several processes do not resume by themselves, but together; if they take turns, when they get theirs. */
 static int let_all_go(struct taking *t)
 {
 	struct job *jobs[SNAPSHOT_PARTS_MAX];
-	int ret = ask_parts(t, 0, t->nparts, "resuming", "done");
+	int ret = ask_parts(t, 0, t->nparts, true, "done");
 	size_t n;
 
 	for (size_t i = 0; i < t->nparts; i++)
@@ -80,7 +103,8 @@ static int let_all_go(struct taking *t)
 	if (t->was_paused)
 		return ret;
 	n = find_living(t, jobs);
-	return n ? together_resume(jobs, n, "snapshot", "resuming", outcome_line) : ret;
+	resuming = t;
+	return n ? together_resume(jobs, n, "snapshot", "resuming", false, resume_line) : ret;
 }
 
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
@@ -196,6 +220,7 @@ static int commit_parts(const struct taking *t, struct snapshot_error *error)
 		ret = snapshot_dir_commit(t->parts[i].dir, error);
 		if (!ret)
 			ret = snapshot_dir_sync(t->parts[i].dir, error);
+		taking_name_part(t, i, ret, error);
 	}
 	return ret;
 }
@@ -352,7 +377,7 @@ static int check_unchanged(const struct taking *t, const struct tree *tree,
 	int ret = 0;
 
 	for (size_t i = 0; i < t->nparts && !ret; i++)
-		ret = check_program(&t->parts[i], error);
+		ret = taking_name_part(t, i, check_program(&t->parts[i], error), error);
 	if (ret)
 		return ret;
 	if (!process_is_there(&t->root))
@@ -468,7 +493,8 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	int ret = 0;
 
 	for (size_t i = 0; i < t->nparts && !ret; i++)
-		ret = check_part(&t->parts[i], i ? t->parts[i].dir : dir, error);
+		ret = taking_name_part(
+			t, i, check_part(&t->parts[i], i ? t->parts[i].dir : dir, error), error);
 	if (ret)
 		return ret;
 	ret = host_image_make(dir, m->index, error);
@@ -496,11 +522,14 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
  * Open and lock the part's directory. A process that reads it between the job's writing and ours gets a
  * moment to finish.
  */
-static int lock_directory(const struct taking_part *part, struct snapshot_error *error)
+static int lock_directory(const struct taking *t, size_t i, struct snapshot_error *error)
 {
+	const struct job *job = t->parts[i].job;
 	int left = LOCK_MS, dir;
 
-	while ((dir = snapshot_dir_create(part->path, part->job->uid, part->job->own_pid, error)) ==
+	while ((dir = i ? snapshot_dir_take_part(t->parts[0].dir, t->index, job->own_pid, job->uid,
+						 error)
+			: snapshot_dir_create(t->path, job->uid, job->own_pid, error)) ==
 		       -EWOULDBLOCK &&
 	       left > 0) {
 		usleep(RETRY_MS * 1000);
@@ -513,9 +542,9 @@ static int lock_directory(const struct taking_part *part, struct snapshot_error 
 static int lock_all(struct taking *t, struct snapshot_error *error)
 {
 	for (size_t i = 0; i < t->nparts; i++) {
-		t->parts[i].dir = lock_directory(&t->parts[i], error);
+		t->parts[i].dir = lock_directory(t, i, error);
 		if (t->parts[i].dir < 0)
-			return t->parts[i].dir;
+			return taking_name_part(t, i, t->parts[i].dir, error);
 	}
 	return 0;
 }
@@ -581,49 +610,74 @@ static int write_parts(struct taking *t)
 	char name[SNAPSHOT_PART_SIZE];
 	struct snapshot_error error;
 	size_t len = strlen(request);
-	uint32_t index;
 	int ret;
 
 	for (size_t i = 0; i < t->nparts; i++)
 		len += snprintf(request + len, sizeof(request) - len, "%d ",
 				t->parts[i].job->own_pid);
 	snprintf(request + len, sizeof(request) - len, "%s", snapshot_codec_name(t->codec));
-	ret = ask_parts(t, 0, 1, "writing", request);
+	ret = ask_parts(t, 0, 1, false, request);
 	if (ret)
 		return ret;
-	ret = find_index(t, &index, &error);
+	ret = find_index(t, &t->index, &error);
 	if (ret)
 		return taking_fail(t, error.text);
 	for (size_t i = 1; i < t->nparts; i++) {
-		snapshot_part_name(index, t->parts[i].job->own_pid, name);
+		snapshot_part_name(t->index, t->parts[i].job->own_pid, name);
 		snprintf(t->parts[i].path, sizeof(t->parts[i].path), "%s/%s", t->path, name);
 	}
-	return ask_parts(t, 1, t->nparts - 1, "writing", request);
+	return ask_parts(t, 1, t->nparts - 1, false, request);
+}
+
+/* Whether all parts, which are @n jobs, are paused, or none: somebody may have changed that since the checks. */
+static int see_states(struct taking *t, struct job **jobs, size_t n)
+{
+	struct snapshot_error error;
+	int ret = n < t->nparts ? snapshot_fail(&error, -ESRCH, "a process of it has ended") : 0;
+	size_t paused = 0;
+
+	jobs_describe(jobs, n);
+	for (size_t i = 0; i < n && !ret; i++) {
+		if (jobs[i]->error)
+			ret = snapshot_fail(&error, jobs[i]->error, "%s",
+					    job_error_text(jobs[i]->error));
+		taking_name_part(t, i, ret, &error);
+		paused += !strcmp(jobs[i]->status.state, state_names[STATE_PAUSED]);
+	}
+	if (ret)
+		return taking_fail(t, error.text);
+	if (paused && paused < n)
+		return taking_fail(
+			t,
+			"some of its processes are paused, and others are not: pause or resume all");
+	t->was_paused = paused;
+	return EXIT_DONE;
 }
 
 /* All processes that use CUDA pause together, with nothing left on the GPU, and write. Returns an exit code. */
 static int pause_and_write(struct taking *t)
 {
 	struct job *jobs[SNAPSHOT_PARTS_MAX];
-	size_t paused = 0;
-	int ret;
+	size_t n = find_living(t, jobs);
+	int ret = see_states(t, jobs, n);
 
-	for (size_t i = 0; i < t->nparts; i++)
-		paused += !strcmp(t->parts[i].job->status.state, state_names[STATE_PAUSED]);
-	if (paused && paused < t->nparts)
-		return taking_fail(
-			t,
-			"some of its processes are paused, and others are not: pause or resume all");
-	t->was_paused = paused;
-	ret = together_pause(jobs, find_living(t, jobs), "snapshot", t->timeout_ms);
 	if (ret)
 		return ret;
 	/* A Ctrl-C must not leave it so. */
+	ret = together_pause(jobs, n, "snapshot", t->timeout_ms, criu_hold_signals);
+	if (ret)
+		return ret;
 	criu_hold_signals(true);
-	ret = write_parts(t);
+	ret = criu_is_interrupted() ? EXIT_DONE : write_parts(t);
 	if (!ret && criu_is_interrupted())
 		ret = taking_fail(t, "interrupted");
-	if (ret)
+	if (!ret)
+		return EXIT_DONE;
+	/* The first part is in another snapshot, which needs the pause and ends it; or somebody has resumed it. */
+	if (is_of_others(t->job) && t->job->end == END_BUSY)
+		complain("snapshot %d: it is left as it is: 'cudaw resume %d' if it stays paused",
+			 t->job->pid, t->job->pid);
+	else
 		give_up(t);
 	return ret;
 }
@@ -645,7 +699,7 @@ static int write_one(struct taking *t)
 	/* The job resumes by itself. Another snapshot, or a resume, is not ours to wait for. */
 	if (taking_has_ended(t->job))
 		taking_clean(t);
-	else if (!t->job->error && t->job->end != END_BUSY && t->job->end != END_INVALID)
+	else if (!is_of_others(t->job))
 		let_go(t);
 	return ret;
 }
@@ -667,12 +721,14 @@ int taking_run(struct taking *t)
 		}
 	}
 	/*
-	 * The snapshot is complete. If this command is ended now, the job runs on by itself; if the
-	 * job has ended, let_go() says so.
+	 * The snapshot is complete. If this command is ended now, one process runs on by itself, and several once they
+	 * are asked to; if the job has ended, let_go() says so.
 	 */
 	if (!t->stop) {
-		criu_hold_signals(false);
+		if (t->nparts < 2)
+			criu_hold_signals(false);
 		ret = let_go(t);
+		criu_hold_signals(false);
 	}
 	t->ms = clock_ms() - begin;
 	return ret;

@@ -31,6 +31,7 @@ struct taking_part {
 	struct job *job;
 	char path[PATH_MAX + SNAPSHOT_PART_SIZE + 1]; /* of its directory */
 	int dir;                                      /* locked; -1: not */
+	bool asked; /* it has taken the request to write, or may have */
 	struct program program;
 	char id[33]; /* of its memory's snapshot */
 };
@@ -46,6 +47,7 @@ struct taking {
 	struct job *job;
 	struct taking_part *parts; /* since taking_check_processes(): the first one is the job's */
 	size_t nparts;
+	uint32_t index;      /* of the snapshot that the first part has written; only of several */
 	struct process root; /* of the job's processes (whole.h), since taking_check_processes() */
 	pid_t unknown;       /* likewise */
 	bool stays_paused;
@@ -62,8 +64,11 @@ struct taking {
 /* Print that the snapshot failed, and @why. Returns EXIT_FAILED. */
 int taking_fail(const struct taking *t, const char *why);
 
+/* @ret, and if it is an error of another part than the first one, its process in front of @error. */
+int taking_name_part(const struct taking *t, size_t i, int ret, struct snapshot_error *error);
+
 /*
- * Whether CRIU can take the job's processes: all in our PID namespace, of one user, below one process, one of them on
+ * Whether CRIU can take the job's processes: all in our PID namespace, of one user, below one process, some of them on
  * the GPU, with nothing shared with other processes (outside.h). They are in @tree then. 0 or a
  * negative errno, with @error: the first reason; -EAGAIN: it may be over a moment later. If @patient, it has waited
  * TAKING_AGAIN_MS for that. With t->check all reasons are printed, instead.

@@ -34,6 +34,17 @@ bool taking_has_ended(const struct job *job)
 	return (job_is_gone(job) || job->error == -ECONNRESET) && host_await_end(job->pid, END_MS);
 }
 
+int taking_name_part(const struct taking *t, size_t i, int ret, struct snapshot_error *error)
+{
+	struct snapshot_error of_part;
+
+	if (!ret || !i)
+		return ret;
+	snapshot_fail(&of_part, ret, "its process %d: %.300s", t->parts[i].job->pid, error->text);
+	*error = of_part;
+	return ret;
+}
+
 int taking_check_tree(const struct taking *t, const struct tree *tree, struct snapshot_error *error)
 {
 	char name[PROCESS_NAME], id[RUNDIR_ID_SIZE];
@@ -109,14 +120,15 @@ static int find_parts(struct taking *t, const struct tree *tree)
 		if (job)
 			jobs[t->nparts++] = job;
 	}
+	if (!t->nparts)
+		return tree->cut ? 0 : -ESRCH;
 	t->parts = calloc(t->nparts + 1, sizeof(*t->parts));
 	if (!t->parts)
 		return -ENOMEM;
 	jobs_describe(jobs, t->nparts);
 	for (size_t i = 0; i < t->nparts; i++)
 		t->parts[i] = (struct taking_part){.job = jobs[i], .dir = -1};
-	if (t->nparts)
-		t->job = jobs[0];
+	t->job = jobs[0];
 	strcpy(t->parts[0].path, t->path);
 	return 0;
 }
@@ -137,8 +149,10 @@ int taking_check_processes(struct taking *t, struct tree *tree, bool patient,
 	whole_root(t->job, id, &t->root, &t->unknown);
 	for (;;) {
 		tree_find(tree, &t->root, t->job->directory->owner);
-		if (!t->parts && find_parts(t, tree))
-			return snapshot_fail(error, -ENOMEM, "out of memory");
+		ret = t->parts ? 0 : find_parts(t, tree);
+		if (ret)
+			return snapshot_fail(error, ret, "%s",
+					     ret == -ESRCH ? "it has ended" : "out of memory");
 		tree->head = t->job->pid;
 		ret = taking_check_found(t, tree, error);
 		if (ret != -EAGAIN || !patient || patience_ms(&patience) >= TAKING_AGAIN_MS)
@@ -175,8 +189,10 @@ static int check_parts(const struct taking *t, struct snapshot_error *error)
 				"or with another CUDAW_RUNTIME_DIR",
 				job->pid);
 		if (job->error)
-			return snapshot_fail(error, job->error, "its process %d: %s", job->pid,
-					     job_error_text(job->error));
+			return taking_name_part(
+				t, i,
+				snapshot_fail(error, job->error, "%s", job_error_text(job->error)),
+				error);
 	}
 	return 0;
 }
