@@ -8,6 +8,7 @@ import json
 
 from restorelib import allow_stand_in, stands_in
 from severallib import Server, Sharing, stopped_and_restored, taken
+from simlib import unsanitized
 from gpulib import check, equal, main
 
 
@@ -18,6 +19,7 @@ def ranks_that_share_memory_go_and_come_back():
         job.finish()
 
 
+@unsanitized
 def one_that_has_only_initialised_cuda():
     """It has files of the driver all the same, which its checkpoint takes."""
     job = Server("--inits", 1, engines=1)
