@@ -194,8 +194,6 @@ NO_SOCKET = {"says": "no socket in|cannot be paused",
              "refused": "no job|could not make its socket"}
 # Pinned memory is touched by madvise(), and what it does not hold is spilled to a locked file.
 NO_HOST_MEMORY = {"refused": "host memory ran out|the spill file"}
-# The settings of a job, and its name, are in its environment.
-NO_NAME = {"refused": "no job|could not make its socket"}
 NO_ANSWER = {"refused": "do not|no job|descriptor"}
 LIMITED = {("before", "AS"): UNMANAGED, ("start", "AS"): UNMANAGED,
            ("before", "DATA"): NO_TABLES, ("start", "DATA"): NO_TABLES,
@@ -237,7 +235,7 @@ GUESTS = [
       for when in ("before", "after", "beside") for name in CALLS
       if (when, name) not in DENIED_NATIVELY),
     Guest("seccomp", "strict"),
-    *(Guest("jail", when, name, **NO_NAME if (when, name) == ("after", "environment") else {})
+    *(Guest("jail", when, name)
       for when in ("plain", "before", "after") for name in JAILS if (when, name) not in NO_DRIVER),
     *(Guest("loading", way, env={"TEST_LIBRARY": "{deep.so}"})
       for way in ("deepbind", "local", "global", "dlclose", "next")),

@@ -19,7 +19,7 @@ import tempfile
 from simlib import SCRATCH, unsanitized
 from detached import Detached
 import gpulib
-from gpulib import BUILD, Job, Skip, check, cudaw, cudaw_ok, equal, jobs, main, until
+from gpulib import BUILD, Skip, check, cudaw, cudaw_ok, equal, main, until
 from restorelib import (Counting, Terminal, allow_stand_in, criu_after, directory, goes_on, need_criu,
                         refused, stands_in, stopped, why_not)
 
@@ -156,24 +156,6 @@ def a_descriptor_under_way():
     one.close()
     two.close()
     runs_on(job, rf"a descriptor was sent to descriptor {number} of PID \(counter\)")
-
-
-def a_job_of_several_processes():
-    script = 'for i in 1 2; do "$0" --steps 1000000 --step-ms 10 & done; wait'
-    job = Job("/bin/sh", "-c", script, f"{BUILD}/tests/programs/counter", name="many")
-    job.until(lambda: len(pids("many")) == 2, 20, "both use the GPU")
-    check("'many': expected one process that uses the GPU, found 2" in
-          refused("snapshot", "--stop", "many", directory(), code=6), "it")
-    one, other = pids("many")
-    said = refused("snapshot", "--stop", one, directory(), code=6)
-    check(f"its process {other} uses the GPU as well" in said, said)
-    for pid in pids("many"):
-        os.kill(pid, 9)
-    job.discard()
-
-
-def pids(name):
-    return [pid for pid, row in jobs().items() if row["name"] == name]
 
 
 def a_deleted_file_of_some_size():
@@ -478,7 +460,7 @@ if __name__ == "__main__":
     main(a_pipe_to_another_program, all_reasons_are_listed_at_once, a_pipe_from_another_program,
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
-         a_descriptor_under_way, a_job_of_several_processes,
+         a_descriptor_under_way,
          a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
          mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,
