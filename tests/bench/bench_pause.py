@@ -145,8 +145,10 @@ class Bench:
             pauses.append(Moved("pause", job))
             time.sleep(1)
             resumes.append(Moved("resume", job))
-        self.moved(f"pause {size}, pool warm", median(pauses), share=share)
-        self.moved(f"resume {size}, pool warm", median(resumes), share=share)
+        for verb, moved in ("pause", median(pauses)), ("resume", median(resumes)):
+            self.moved(f"{verb} {size}, pool warm", moved, share=share)
+            for phase, seconds in moved.phases.items():
+                self.row(f"of which {phase}, {verb} {size}", seconds)
         Moved("pause", job)
         self.moved(f"resume {size}, at once", Moved("resume", job))
 
