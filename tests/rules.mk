@@ -82,7 +82,8 @@ $(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(
 $(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
 
 # They set the clock.
-$(addprefix $(O)/tests/unit/common/,test_pact test_patience): private CFLAGS += -Wl,--wrap=clock_ms
+$(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/test_gate_closed): private CFLAGS += \
+	-Wl,--wrap=clock_ms
 
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)

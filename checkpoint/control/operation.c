@@ -10,6 +10,7 @@
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/system/forks.h"
 #include "common/protocol/lines.h"
+#include "common/limits.h"
 #include "common/trace.h"
 #include "vmem/cuda_driver.h"
 
@@ -185,6 +186,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	e->timeout_ms = op == OP_TRIM    ? TRIM_TIMEOUT_MS
 			: op == OP_PROBE ? PROBE_TIMEOUT_MS
 					 : options->timeout_ms;
+	limits_begin(options->own_limit || op == OP_TRIM || op == OP_PROBE);
 	/*
 	 * An image needs the whole GPU released. Tidying up prepares for a pause like the last one,
 	 * and keeps its choice.

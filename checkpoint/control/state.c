@@ -360,7 +360,8 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 /* A resume, unless it is to run already. The user's pause ends only if there is memory soon. */
 static void take_end(struct control_state *s, struct control_actions *actions)
 {
-	const struct control_event how = {.options.timeout_ms = TERM_TIMEOUT_MS, .by_signal = true};
+	const struct control_event how = {
+		.options = {.timeout_ms = TERM_TIMEOUT_MS, .own_limit = true}, .by_signal = true};
 
 	if (control_wants_paused(s))
 		wish(s, false, WISHER_USER, &how, actions);
@@ -383,7 +384,8 @@ static void leave_to_signal(struct control_state *s, struct control_actions *act
 /* Undo what the client that holds has asked for. */
 static void undo(struct control_state *s, struct control_actions *actions)
 {
-	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
+	const struct control_event how = {
+		.options = {.timeout_ms = UNDO_TIMEOUT_MS, .own_limit = true}};
 
 	if (control_wants_paused(s) && s->by_signal) {
 		leave_to_signal(s, actions);
@@ -398,7 +400,8 @@ static void undo(struct control_state *s, struct control_actions *actions)
 /* Who asked for the resume wanted it paused if it could not run in time. */
 static void expire(struct control_state *s, struct control_actions *actions)
 {
-	const struct control_event how = {.options.timeout_ms = UNDO_TIMEOUT_MS};
+	const struct control_event how = {
+		.options = {.timeout_ms = UNDO_TIMEOUT_MS, .own_limit = true}};
 
 	answer_code(actions, WAITS_RUNNING, END_TIMEOUT, NO_TURN);
 	s->called = false;

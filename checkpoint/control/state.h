@@ -121,6 +121,7 @@ enum event_kind { EVENT_MAP(EVENT_ENUM) EVENTS };
 /* Options of an operation. */
 struct operation_options {
 	double timeout_ms;
+	bool own_limit; /* cudaw has set it: it counts as common/limits.h says */
 	enum release_choice release;
 	bool hold;
 	bool joint; /* a resume together with others, who agree by a pact (common/protocol/pact.h) */

@@ -4,6 +4,7 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/size.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ static int pause_all(struct engine_op *op, double start)
 	size_t in = engine_is_paused() ? saved->in : SIZE_MAX;
 
 	if (!engine_is_released()) {
-		if (engine_out(op, SIZE_MAX, WAY_AT_ONCE, start + op->timeout_ms))
+		if (engine_out(op, SIZE_MAX, WAY_AT_ONCE, limits_ms() + op->timeout_ms))
 			return -1;
 		release_rest(op);
 		went_out();
@@ -124,7 +125,8 @@ void engine_yield(struct engine_op *op)
 		return;
 	}
 	op->mapped = saved_mapped_bytes(&engine.saved);
-	ret = engine_out(op, op->bytes, together ? WAY_EACH : WAY_ALONE, start + op->timeout_ms);
+	ret = engine_out(op, op->bytes, together ? WAY_EACH : WAY_ALONE,
+			 limits_ms() + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
 	/* The others wait for it, also if it has failed. They may give a part only, or still copy: no context goes. */

@@ -11,6 +11,7 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/settings.h"
 #include "vmem/vmem.h"
 
@@ -131,7 +132,7 @@ static CUresult regain_once(struct engine_op *op, size_t *needed, bool all, cons
 	return error;
 }
 
-/* The same, waiting for free memory until @deadline_ms (clock_ms(); 0: no limit). */
+/* The same, waiting for free memory until @deadline_ms (limits_ms(); 0: no limit). */
 static int regain(struct engine_op *op, bool all, double deadline_ms)
 {
 	size_t needed[GPU_MAX] = {0};
@@ -409,7 +410,8 @@ static int bring(struct engine_op *op, bool all, bool was_released, double deadl
 void engine_in(struct engine_op *op, bool all)
 {
 	bool was_released = engine_is_released();
-	double start = clock_ms(), deadline_ms = all && op->timeout_ms ? start + op->timeout_ms : 0;
+	double start = clock_ms(),
+	       deadline_ms = all && op->timeout_ms ? limits_ms() + op->timeout_ms : 0;
 	size_t granules;
 	int ret;
 

@@ -165,7 +165,7 @@ CUresult engine_release_imports(const struct cuda_driver *drv);
 
 /*
  * Sleep between two attempts to get memory; *@sleep_ms begins with ENGINE_FIRST_WAIT_MS. 0;
- * -ECANCELED with a result; or -ETIME without one after @deadline_ms (clock_ms(); 0: no limit).
+ * -ECANCELED with a result; or -ETIME without one after @deadline_ms (limits_ms(); 0: no limit).
  */
 #define ENGINE_FIRST_WAIT_MS 20
 int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sleep_ms);
@@ -237,7 +237,7 @@ const char *engine_job_name(char id[RUNDIR_ID_SIZE]);
 
 /*
  * Get what a snapshot holds back into host memory, waiting for free host memory until @deadline_ms
- * (clock_ms(); 0: no limit).
+ * (limits_ms(); 0: no limit).
  */
 int engine_fetch(struct engine_op *op, double deadline_ms);
 

@@ -4,6 +4,7 @@
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/devices.h"
 #include "common/clock.h"
+#include "common/limits.h"
 
 #include <unistd.h>
 
@@ -116,7 +117,8 @@ bool engine_goes_with_others(struct engine_op *op, double deadline_ms)
 	while ((phase = pact_look(pact)) != PACT_GO) {
 		if (phase == PACT_STOP || pact_is_called_back(pact))
 			return false;
-		if (engine_is_cancelled(op) || (deadline_ms && clock_ms() > deadline_ms + WHOLE_MS))
+		if (engine_is_cancelled(op) ||
+		    (deadline_ms && limits_ms() > deadline_ms + WHOLE_MS))
 			return !pact_stop(pact);
 		usleep(LOOK_MS * 1000);
 	}

@@ -3,6 +3,7 @@
 #include "checkpoint/release/devices.h"
 #include "checkpoint/release/freemem.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/system/forks.h"
 #include "vmem/vmem.h"
 
@@ -116,7 +117,7 @@ int engine_fail_lack(struct engine_op *op)
 
 int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sleep_ms)
 {
-	double left_ms = deadline_ms ? deadline_ms - clock_ms() : *sleep_ms;
+	double left_ms = deadline_ms ? deadline_ms - limits_ms() : *sleep_ms;
 	double ms = left_ms < *sleep_ms ? left_ms : *sleep_ms;
 
 	engine_set_phase(op, "memory", 0);
@@ -129,7 +130,7 @@ int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sle
 		return -ETIME;
 	look(op);
 	if (!op->progress.pact)
-		usleep((useconds_t)(ms * 1000));
+		limits_sleep(ms);
 	else if (engine_wait_for_others(op, ms))
 		return -ECANCELED;
 	if (*sleep_ms < 1000)

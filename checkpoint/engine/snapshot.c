@@ -9,6 +9,7 @@
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/sharing/sharing.h"
 #include "common/clock.h"
+#include "common/limits.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -86,7 +87,7 @@ static int lock_in_time(const struct engine_op *op, double deadline_ms,
 	int left = op->awaits_lock ? LOCK_MS : 0, ret;
 
 	while ((ret = engine_lock_place(error)) == -EAGAIN && left > 0 &&
-	       (!deadline_ms || clock_ms() < deadline_ms)) {
+	       (!deadline_ms || limits_ms() < deadline_ms)) {
 		if (engine_is_cancelled(op))
 			return -ECANCELED;
 		usleep(ENGINE_FIRST_WAIT_MS * 1000);

@@ -6,6 +6,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/release/release.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/settings.h"
 #include "vmem/vmem.h"
 
@@ -37,7 +38,7 @@ void engine_trim(struct engine_op *op)
 	struct vmem_stats before, after;
 	size_t resident = hostpool_resident(), host, gpu;
 	struct quiet q = {.drv = op->drv,
-			  .deadline_ms = start + op->timeout_ms,
+			  .deadline_ms = limits_ms() + op->timeout_ms,
 			  .cancel = &op->progress.cancel};
 	CUcontext ctx;
 
@@ -77,7 +78,7 @@ void engine_probe(struct engine_op *op)
 	double start = clock_ms();
 	struct context_list list = {0};
 	struct quiet q = {.drv = op->drv,
-			  .deadline_ms = start + op->timeout_ms,
+			  .deadline_ms = limits_ms() + op->timeout_ms,
 			  .cancel = &op->progress.cancel,
 			  .contexts = &list};
 	int ret;
@@ -118,7 +119,7 @@ static void pin_ready(const struct cuda_driver *drv, size_t blocks, const bool *
 {
 	for (size_t i = 0; i < blocks && !__atomic_load_n(cancel, __ATOMIC_RELAXED);) {
 		gate_close();
-		if (gate_wait_until_out(GATE_HOLD, clock_ms() + PREPARE_PATIENCE_MS, cancel)) {
+		if (gate_wait_until_out(GATE_HOLD, limits_ms() + PREPARE_PATIENCE_MS, cancel)) {
 			CUcontext ctx = any_context(drv);
 
 			if (ctx)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/gate/gate.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/patience.h"
 
 #include <errno.h>
@@ -391,7 +392,7 @@ unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *canc
 
 	set_flags(calls * GATE_ADMITS, ALL_ADMITS);
 	while (__atomic_load_n(&gate_flags, __ATOMIC_RELAXED) >= GATE_ADMITS &&
-	       clock_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+	       limits_ms() < deadline_ms && !__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
 		usleep(sleep_us);
 		if (sleep_us < 500)
 			sleep_us *= 2;
@@ -427,7 +428,7 @@ bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *ca
 	unsigned int sleep_us = 20;
 
 	while (gate_inside(kind)) {
-		if (clock_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
+		if (limits_ms() > deadline_ms || __atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return false;
 		usleep(sleep_us);
 		if (sleep_us < 2000)

@@ -190,14 +190,14 @@ void gate_hold(void);
 
 /*
  * With the gate held: let the next @calls calls of any threads in as GATE_HOLD. Returns how many
- * entered before @deadline_ms, or before *@cancel became true; no more enter afterwards. They may
+ * entered before @deadline_ms (limits_ms()), or before *@cancel became true; no more enter afterwards. They may
  * still be inside.
  */
 unsigned int gate_admit(unsigned int calls, double deadline_ms, const bool *cancel);
 
 /*
  * With the gate closed: wait until no thread but the caller is inside as @kind. False if
- * @deadline_ms (see clock_ms()) passes first, or *@cancel becomes true.
+ * @deadline_ms (limits_ms()) passes first, or *@cancel becomes true.
  */
 bool gate_wait_until_out(enum gate_kind kind, double deadline_ms, const bool *cancel);
 

@@ -5,6 +5,7 @@
 #include "checkpoint/ledger/ranks.h"
 #include "common/ascii.h"
 #include "common/clock.h"
+#include "common/limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,7 +93,7 @@ static int close_without_captures(struct quiet *q, void (*close)(void), double u
 		q->what = "a stream capture did not end";
 		while (captures_open(q->drv)) {
 			gate_open();
-			if (cancelled(q) || clock_ms() > until_ms)
+			if (cancelled(q) || limits_ms() > until_ms)
 				return give_up(q);
 			usleep(500);
 		}
@@ -136,16 +137,16 @@ static unsigned int step(struct quiet *q, unsigned int calls, int *ret)
 
 	ranks_paired();
 	do {
-		if (!gate_admit(1, clock_ms() + STEP_MS, q->cancel))
+		if (!gate_admit(1, limits_ms() + STEP_MS, q->cancel))
 			break;
-		*ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
+		*ret = drain(q, gate_hold, limits_ms() + STUCK_MS);
 	} while (++came < calls && !*ret && !ranks_paired());
 	return came;
 }
 
 static bool is_late(struct quiet *q, bool drained)
 {
-	if (clock_ms() < q->deadline_ms)
+	if (limits_ms() < q->deadline_ms)
 		return false;
 	if (drained)
 		q->what = "other processes of the job did not come to rest";
@@ -160,7 +161,7 @@ static int reach(struct quiet *q, struct hold_order *order)
 {
 	const struct hold_report runs = {.runs = true};
 	struct hold_order next = *order;
-	double news_ms = clock_ms() + NEWS_MS;
+	double news_ms = limits_ms() + NEWS_MS;
 
 	do {
 		if (next.reach) {
@@ -170,14 +171,14 @@ static int reach(struct quiet *q, struct hold_order *order)
 		}
 		if (cancelled(q) || is_late(q, true))
 			return give_up(q);
-		if (ranks_passed() || clock_ms() > news_ms) {
+		if (ranks_passed() || limits_ms() > news_ms) {
 			hold_say(q->hold, &runs);
-			news_ms = clock_ms() + NEWS_MS;
+			news_ms = limits_ms() + NEWS_MS;
 		}
 	} while (!ranks_arrived() && (!hold_take_order(q->hold, LOOK_MS, &next) || next.reach));
 	order->step = next.step;
 	order->commit = next.commit;
-	return drain(q, gate_hold, clock_ms() + STUCK_MS);
+	return drain(q, gate_hold, limits_ms() + STUCK_MS);
 }
 
 static int hold_until_commit(struct quiet *q)
@@ -185,7 +186,7 @@ static int hold_until_commit(struct quiet *q)
 	struct hold_report report = {0};
 	struct hold_order order;
 	bool known = false; /* the communicators were read in this hold */
-	int ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
+	int ret = drain(q, gate_hold, limits_ms() + STUCK_MS);
 
 	for (;;) {
 		if (ret && ret != -ETIME)
@@ -201,7 +202,7 @@ static int hold_until_commit(struct quiet *q)
 			if (cancelled(q) || is_late(q, !ret))
 				return give_up(q);
 			if (ret)
-				ret = drain(q, gate_hold, clock_ms() + STUCK_MS);
+				ret = drain(q, gate_hold, limits_ms() + STUCK_MS);
 			if (ret != -ETIME && !report.drained)
 				break;
 		}
@@ -244,26 +245,26 @@ static bool outruns(const struct host_counts *then, const struct host_run *run)
 static int close_alone(struct quiet *q, int (*wait)(struct quiet *, void (*)(void), double))
 {
 	void (*close)(void) = gate_close;
-	double gap_ms = GUESS_MS, guess_ms = clock_ms() + gap_ms, look_ms = ORDER_MS;
+	double gap_ms = GUESS_MS, guess_ms = limits_ms() + gap_ms, look_ms = ORDER_MS;
 	const struct host_counts begin = host_work_counts();
 	struct host_run run;
 	int ret;
 
-	while ((ret = wait(q, close, sooner(q->deadline_ms, clock_ms() + look_ms))) == -ETIME &&
-	       clock_ms() < q->deadline_ms) {
+	while ((ret = wait(q, close, sooner(q->deadline_ms, limits_ms() + look_ms))) == -ETIME &&
+	       limits_ms() < q->deadline_ms) {
 		bool runs = host_work_runs(&run), surely = runs && !outruns(&begin, &run);
 
 		look_ms = surely ? STUCK_MS : GLANCE_MS;
 		if (captures_open(q->drv) ||
-		    !(surely || ((runs || host_work_may_wait()) && clock_ms() > guess_ms)))
+		    !(surely || ((runs || host_work_may_wait()) && limits_ms() > guess_ms)))
 			continue;
 		if (!surely) {
 			gap_ms *= 2;
-			guess_ms = clock_ms() + gap_ms;
+			guess_ms = limits_ms() + gap_ms;
 		}
 		close = gate_hold;
 		gate_hold();
-		gate_admit(1, clock_ms() + STEP_MS, q->cancel);
+		gate_admit(1, limits_ms() + STEP_MS, q->cancel);
 	}
 	if (!ret && close == gate_hold)
 		gate_close();
@@ -278,8 +279,8 @@ static int enter(struct quiet *q)
 		ret = hold_until_commit(q);
 		if (ret)
 			return ret;
-		if (q->deadline_ms < clock_ms() + COMMIT_MS)
-			q->deadline_ms = clock_ms() + COMMIT_MS;
+		if (q->deadline_ms < limits_ms() + COMMIT_MS)
+			q->deadline_ms = limits_ms() + COMMIT_MS;
 	}
 	do {
 		ret = close_alone(q, drain);

@@ -25,7 +25,7 @@
 
 struct quiet {
 	const struct cuda_driver *drv;
-	double deadline_ms; /* clock_ms() */
+	double deadline_ms; /* limits_ms() */
 	const bool *cancel;
 	struct hold *hold; /* NULL: alone */
 

@@ -2,6 +2,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "common/system/forks.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/gpu.h"
 #include "common/system/threads.h"
 
@@ -236,11 +237,11 @@ static void *drain_main(void *arg)
 static int wait_drained(double deadline_ms, const bool *cancel)
 {
 	while (drain.running) {
-		double now = clock_ms();
-		double look = now + CANCEL_POLL_MS;
-		struct timespec until = clock_timespec(look < deadline_ms ? look : deadline_ms);
+		double left = deadline_ms - limits_ms();
+		struct timespec until = clock_timespec(
+			clock_ms() + (left < CANCEL_POLL_MS ? left : CANCEL_POLL_MS));
 
-		if (now > deadline_ms)
+		if (left < 0)
 			return -ETIME;
 		if (__atomic_load_n(cancel, __ATOMIC_RELAXED))
 			return -ECANCELED;

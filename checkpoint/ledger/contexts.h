@@ -59,7 +59,7 @@ CUresult contexts_get(const struct cuda_driver *drv, struct context_list *list);
 void contexts_free(struct context_list *list);
 
 /*
- * Wait until the GPU has done all work of all contexts, at most until @deadline_ms (clock_ms()),
+ * Wait until the GPU has done all work of all contexts, at most until @deadline_ms (limits_ms()),
  * and put the contexts in @list. Returns 0; -ETIME; -ECANCELED soon after *@cancel becomes true;
  * -EIO with the driver's error in *@error if a context is broken or the driver cannot be asked;
  * -ENOMEM or -EAGAIN without memory or a thread. An abandoned wait ends, in a thread of its own,

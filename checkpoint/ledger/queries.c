@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/queries.h"
-#include "common/clock.h"
+#include "common/limits.h"
 #include "common/system/forks.h"
 #include "common/gpu.h"
 #include "vmem/context_gone.h"
@@ -116,7 +116,7 @@ static int ask_all(const struct cuda_driver *drv, CUcontext *current, double dea
 		for (struct query *q = tables[kind]; q; q = q->hh.next) {
 			if (__atomic_load_n(cancel, __ATOMIC_RELAXED))
 				return -ECANCELED;
-			if (clock_ms() > deadline_ms)
+			if (limits_ms() > deadline_ms)
 				return -ETIME;
 			if (q->ctx != *current && drv->cuCtxSetCurrent(q->ctx)) {
 				q->done = false;

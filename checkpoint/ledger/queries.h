@@ -36,7 +36,7 @@ void queries_remove(enum query_kind kind, const void *handle);
 /*
  * With the process at rest, before the gate lets callers answer: ask the driver for all, one call
  * for each, and take note of @contexts, which are all but green ones. The calling thread has no
- * current context afterwards. 0; -ETIME after @deadline_ms (clock_ms()), -ECANCELED if *@cancel
+ * current context afterwards. 0; -ETIME after @deadline_ms (limits_ms()), -ECANCELED if *@cancel
  * became true: then nothing can be answered.
  */
 int queries_ask(const struct cuda_driver *drv, const struct context_list *contexts,

@@ -80,7 +80,7 @@ CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHa
 #define SHARING_JOBS 64
 
 struct sharing_wait {
-	double deadline_ms; /* clock_ms(); 0: none */
+	double deadline_ms; /* limits_ms(); 0: none */
 	const bool *cancel;
 	const struct pact *pact; /* of a resume; NULL: none. Others end the wait by it, too */
 	CUresult error;          /* of the driver, after -EIO */

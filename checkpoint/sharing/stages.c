@@ -3,6 +3,7 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
 #include "common/clock.h"
+#include "common/limits.h"
 #include "common/protocol/pact.h"
 #include "common/text.h"
 
@@ -265,7 +266,7 @@ static bool is_cancelled(const struct sharing_wait *w)
 /* By the limit of the user. */
 static bool is_late(const struct sharing_wait *w)
 {
-	return w->deadline_ms && clock_ms() > w->deadline_ms;
+	return w->deadline_ms && limits_ms() > w->deadline_ms;
 }
 
 /* 0: the wait may go on. */
@@ -407,7 +408,7 @@ int sharing_rest(struct sharing_wait *w)
 			return fail(w, -EHOSTUNREACH, m, "");
 		if (!m->error && m->answer.stage == SHARING_RUNNING && late)
 			return fail(w, -ENOTSUP, m, "does not pause with it");
-		if (late && clock_ms() > w->deadline_ms)
+		if (late && limits_ms() > w->deadline_ms)
 			return fail(w, -ETIME, m, "has not come to rest");
 		usleep(LOOK_MS * 1000);
 	}

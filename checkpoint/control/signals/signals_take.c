@@ -53,6 +53,7 @@ void signals_take(void)
 		tell(JOURNAL_PAUSE, &sender);
 		event.kind = EV_PAUSE;
 		event.options.timeout_ms = CONTROL_PAUSE_TIMEOUT_MS;
+		event.options.own_limit = true;
 		job_take(&event);
 		snapshot_by_signal();
 		break;

@@ -47,10 +47,11 @@ static void free_gpu(void)
 	double left = limit_ms() - patience_ms(&stop.patience);
 
 	stop.by_turn = turn_stops(true);
-	job_take(&(struct control_event){.kind = EV_STOP,
-					 .by_signal = true,
-					 .by_lease = stop.by_turn,
-					 .options.timeout_ms = left > 1 ? left : 1});
+	job_take(&(struct control_event){
+		.kind = EV_STOP,
+		.by_signal = true,
+		.by_lease = stop.by_turn,
+		.options = {.timeout_ms = left > 1 ? left : 1, .own_limit = true}});
 	job_settle();
 }
 

@@ -319,6 +319,7 @@ START_TEST(what_a_signal_asks_for_may_fail)
 		control_decide(&s, false, false, &actions);
 		ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
 		ck_assert_int_eq(s.timeout_ms, 10000);
+		ck_assert(s.options.own_limit);
 		control_take(&s, &timed_out, &actions);
 		control_decide(&s, false, false, &actions);
 		ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
@@ -330,6 +331,7 @@ START_TEST(what_a_signal_asks_for_may_fail)
 	control_decide(&s, false, false, &actions);
 	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
 	ck_assert_int_eq(s.timeout_ms, 0);
+	ck_assert(!s.options.own_limit);
 }
 END_TEST
 

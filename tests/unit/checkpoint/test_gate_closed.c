@@ -4,6 +4,7 @@
 
 #include "tests/check_suite.h"
 #include "common/clock.h"
+#include "common/limits.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +22,16 @@ static unsigned int inside[4]; /* threads between gate_enter() and gate_exit(), 
 static unsigned int calls;
 static unsigned int refused;
 static pthread_t threads[CALLERS];
+static double frozen_ms; /* between two looks at the clock; 0: it is the machine's */
+static unsigned int looks;
+
+double __real_clock_ms(void);
+double __wrap_clock_ms(void);
+
+double __wrap_clock_ms(void)
+{
+	return frozen_ms ? ++looks * frozen_ms : __real_clock_ms();
+}
 
 static unsigned int get(const unsigned int *count)
 {
@@ -284,6 +295,24 @@ START_TEST(a_call_that_does_not_return)
 }
 END_TEST
 
+/* A limit of ours, while each look at the clock comes much later than the one before. */
+START_TEST(a_frozen_process_has_not_waited)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(gate_init(), 0);
+	thread = staying(GATE_HOLD);
+	gate_close();
+	limits_begin(true);
+	frozen_ms = 3000;
+	ck_assert(!gate_wait_until_out(GATE_HOLD, limits_ms() + 1000, &never));
+	ck_assert_uint_ge(looks, 10);
+	frozen_ms = 0;
+	gate_open();
+	leave(thread);
+}
+END_TEST
+
 /* The engine's thread does not wait for itself; a call in a call does not wait at the gate. */
 START_TEST(the_caller_is_not_waited_for)
 {
@@ -380,6 +409,7 @@ int main(void)
 	tcase_add_test(tc, a_call_is_put_off_until_the_next_one_enters);
 	tcase_add_test(tc, a_gate_that_refuses_does_not_rest);
 	tcase_add_test(tc, a_call_that_does_not_return);
+	tcase_add_test(tc, a_frozen_process_has_not_waited);
 	tcase_add_test(tc, the_caller_is_not_waited_for);
 	tcase_add_test(tc, who_waits_at_the_gate_is_refused);
 	tcase_add_test(tc, errno_is_as_it_was);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What counts of a wait, by a clock that is set here: each look comes so much later than the one before. */
+#include "common/limits.h"
 #include "common/patience.h"
 
 #include "tests/check_suite.h"
@@ -98,6 +99,23 @@ START_TEST(a_poll_outlasts_a_freeze)
 }
 END_TEST
 
+START_TEST(a_limit_of_ours_outlasts_a_freeze)
+{
+	double begin;
+
+	step_ms = FROZEN_MS;
+	limits_begin(false);
+	begin = limits_ms();
+	ck_assert_double_eq(limits_ms(), begin + FROZEN_MS);
+	limits_begin(true);
+	begin = limits_ms();
+	ck_assert_double_gt(begin, 0);
+	ck_assert_double_eq(limits_ms(), begin + PATIENCE_SLICE_MS);
+	limits_sleep(3 * PATIENCE_SLICE_MS);
+	ck_assert_double_ge(limits_ms(), begin + 4 * PATIENCE_SLICE_MS);
+}
+END_TEST
+
 /* They are the program's in its threads. */
 START_TEST(floating_point_flags_stay)
 {
@@ -123,6 +141,7 @@ int main(void)
 	tcase_add_test(tc, time_is_skipped_or_counts_in_full);
 	tcase_add_test(tc, a_poll_ends_with_what_it_waits_for);
 	tcase_add_test(tc, a_poll_outlasts_a_freeze);
+	tcase_add_test(tc, a_limit_of_ours_outlasts_a_freeze);
 	tcase_add_test(tc, floating_point_flags_stay);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
