@@ -15,6 +15,7 @@
  *			but the first when a byte comes on stdin
  *	--thread 1	a thread calls exit(3) when a byte comes on stdin
  *	--thread 2	a thread takes SIGTERM, which all others block, and reads the buffer
+ *	--thread 3	a thread that makes no call of its own runs the handlers; all others block the signals
  */
 #include "tests/programs/kernels.h"
 
@@ -22,7 +23,7 @@
 
 #define FILL 0xa7
 
-enum { THREAD_NONE, THREAD_EXITS, THREAD_WAITS };
+enum { THREAD_NONE, THREAD_EXITS, THREAD_WAITS, THREAD_HANDLES };
 enum { TERM_RETURNS, TERM_EXITS, TERM_DIES, TERM_EXECUTES };
 
 static unsigned long mib = 8, reads, once, term, exits, thread;
@@ -57,11 +58,11 @@ static void read_kept(void)
 		say("read: right", -1);
 }
 
-static volatile sig_atomic_t in_exit;
+static int in_exit;
 
 static void at_exit(void)
 {
-	in_exit = 1;
+	__atomic_store_n(&in_exit, 1, __ATOMIC_RELAXED);
 	say("exits", -1);
 	for (unsigned long i = 0; i < exits; i++) {
 		if (i)
@@ -79,7 +80,7 @@ static void on_signal(int sig)
 	if ((unsigned long)times++ < reads)
 		read_kept();
 	if (sig == SIGINT)
-		step_told = 1;
+		__atomic_store_n(&step_told, 1, __ATOMIC_RELAXED);
 	if (sig == SIGTERM && term == TERM_EXITS)
 		exit(7);
 	if (sig == SIGTERM && term == TERM_DIES)
@@ -88,14 +89,16 @@ static void on_signal(int sig)
 		execv("/bin/sh", words);
 }
 
+static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+#define HANDLED (sizeof(handled) / sizeof(handled[0]))
+
 static void handle_signals(void)
 {
-	static const int numbers[] = {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1};
 	struct sigaction act = {.sa_handler = on_signal};
 
 	act.sa_flags = once ? SA_RESTART | (int)SA_RESETHAND : SA_RESTART;
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sigaction(numbers[i], &act, NULL);
+	for (size_t i = 0; i < HANDLED; i++)
+		sigaction(handled[i], &act, NULL);
 }
 
 static void *thread_main(void *arg)
@@ -106,6 +109,11 @@ static void *thread_main(void *arg)
 	if (thread == THREAD_EXITS) {
 		step_wait_byte();
 		exit(3);
+	}
+	if (thread == THREAD_HANDLES) {
+		pthread_sigmask(SIG_UNBLOCK, set, NULL);
+		for (;;)
+			pause();
 	}
 	while (!sigwait(set, &sig)) {
 		say("got", sig);
@@ -120,8 +128,9 @@ static void start_thread(void)
 	pthread_t id;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	if (thread == THREAD_WAITS)
+	for (size_t i = 0; i < (thread == THREAD_HANDLES ? HANDLED : 1); i++)
+		sigaddset(&set, handled[i]);
+	if (thread == THREAD_WAITS || thread == THREAD_HANDLES)
 		pthread_sigmask(SIG_BLOCK, &set, NULL);
 	if (thread != THREAD_NONE && pthread_create(&id, NULL, thread_main, &set))
 		step_die("interrupts: no thread");
@@ -153,7 +162,7 @@ int main(int argc, char **argv)
 		CUresult result = cuMemcpyDtoH_v2(bytes, kept, size);
 
 		/* A call beside an exit may fail: it is for the other thread to end the process. */
-		while (result && in_exit)
+		while (result && __atomic_load_n(&in_exit, __ATOMIC_RELAXED))
 			pause();
 		CALL(result);
 		for (size_t i = 0; i < size; i++)

@@ -274,7 +274,7 @@ static inline void step_parse(int argc, char **argv, const struct step_option *e
 static inline int step_more(unsigned long k)
 {
 	if (k < step_count && (!step_each_line || step_wait_byte()))
-		return !step_told;
+		return !__atomic_load_n(&step_told, __ATOMIC_RELAXED);
 	while (getenv("STEP_LINGER") && step_wait_byte())
 		;
 	return 0;
