@@ -55,6 +55,7 @@ NEEDS = {
     "nccl_reduce.py": "torch",
     "torch_queue.py": "torch",
     "ucx.py": "libucx",
+    "ucx_ranks.py": "libucx",
 }
 GPUS_NEEDED = {"two_gpus.py": 2, "nccl_ranks.py": 2, "nccl_training.py": 2, "nccl_reduce.py": 2,
                "across": 2}
