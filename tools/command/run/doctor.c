@@ -153,9 +153,11 @@ static void check_devices(struct report *report)
 		char name[24], memory[FORMAT_SIZE];
 
 		snprintf(name, sizeof(name), "GPU %d", i);
-		finding = add(report, name, "%s, %s, compute capability %d.%d, GPUDirect RDMA %s",
-			      device->name, format_bytes(memory, device->memory), device->major,
-			      device->minor, device->rdma ? "yes" : "no");
+		finding =
+			add(report, name, "%s, %s, compute capability %d.%d, GPUDirect RDMA %s%s%s",
+			    device->name, format_bytes(memory, device->memory), device->major,
+			    device->minor, device->rdma ? "yes" : "no", *device->uuid ? ", " : "",
+			    device->uuid);
 		if (!device->vmm)
 			because(finding, WARN,
 				"it has no virtual memory management: jobs that see it get "
