@@ -235,5 +235,21 @@ def test_address_space_limit():
     equal((checks["address space"]["verdict"], checks["address space"]["value"]), ("warn", "8.0 GiB"))
 
 
+def test_a_group_with_a_throttle_alone():
+    """By memory.high, as systemd's MemoryHigh= sets it."""
+    group, wrapper = scratch(), os.path.join(scratch(), "grouped")
+    for name, value in (("max", "max"), ("high", 300 << 20), ("current", 50 << 20), ("stat", "active_file 0")):
+        with open(f"{group}/memory.{name}", "w", encoding="ascii") as file:
+            file.write(f"{value}\n")
+    with open(wrapper, "w", encoding="ascii") as file:
+        file.write(f'#!/bin/sh\nexec unshare -m sh -c '
+                   f'\'mount --bind {group} /sys/fs/cgroup && exec "$CUDAW" "$@"\' sh "$@"')
+    os.chmod(wrapper, 0o755)
+    if subprocess.run([wrapper], env={**os.environ, "CUDAW": "true"}, check=False).returncode:
+        raise Skip("nothing can be mounted here")
+    checks, _ = doctor(driver(), 0, env={"CUDAW": installed_copy(scratch())}, command=wrapper)
+    contains(checks["host memory"]["value"], "control group: 250 MiB")
+
+
 if __name__ == "__main__":
     main()

@@ -7,7 +7,7 @@ import os
 
 from simlib import gpus_used, unsanitized
 from turnslib import FOREVER, MEMORY_MIB, counting, events, finish, listed, start_daemon, take_turns
-from gpulib import Job, cudaw, cudaw_ok, equal, jobs, main, until
+from gpulib import BUILD, Job, cudaw, cudaw_ok, equal, jobs, main, until
 
 GPUS = 8
 FITS_ONCE = 160     # MiB, of which a GPU has no room for twice as much
@@ -27,7 +27,7 @@ def numbers(row):
 def a_rank_on_each():
     """Each calls its own GPU 0."""
     ranks = "".join(f"CUDA_VISIBLE_DEVICES={seen_from(i)} $0 --steps {FOREVER} --step-ms 50 & " for i in range(GPUS))
-    job = Job("/bin/sh", "-c", ranks + "wait", os.path.join(os.environ["BUILD"], "tests/programs/counter"), name="eight",
+    job = Job("/bin/sh", "-c", ranks + "wait", os.path.join(BUILD, "tests", "programs", "counter"), name="eight",
               env={"CUDAW_SIM_MEMORY": str(MEMORY_MIB << 20)})
     until(lambda: len(jobs()) == GPUS, 30, "all ranks use CUDA")
     equal(sorted(number for row in jobs().values() for number in numbers(row)), list(range(GPUS)), "their GPUs")
