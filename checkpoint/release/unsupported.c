@@ -11,6 +11,7 @@
 #define MANAGED_ADVICE                                                            \
 	"; a job that is started with CUDAW_MANAGED=host has its managed memory " \
 	"in host memory, where no pause has to carry it"
+#define DMABUF_ADVICE "; UCX, which asks for dma-bufs, makes none with UCX_CUDA_COPY_DMABUF=n"
 
 static const struct {
 	enum driver_memory_kind kind;
@@ -75,8 +76,9 @@ int unsupported_check(const struct cuda_driver *drv, enum release_choice choice,
 						objects[i].call);
 	}
 	if (len < size)
-		snprintf(text + len, size - len, " cannot be carried%s%s",
+		snprintf(text + len, size - len, " cannot be carried%s%s%s",
 			 always ? "" : "; 'cudaw pause --release memory' leaves them on the GPU",
+			 driver_memory_count(DRIVER_MEMORY_DMABUF) ? DMABUF_ADVICE : "",
 			 shared && driver_memory_count(DRIVER_MEMORY_MANAGED) ? MANAGED_ADVICE
 									      : "");
 	return -ENOTSUP;

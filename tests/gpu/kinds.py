@@ -16,7 +16,8 @@ REFUSED = {
     "vmm_host": "1 allocation of host memory (cuMemCreate) cannot be carried",
     "pool_host": "1 allocation of host memory (cuMemAllocFromPoolAsync) cannot be carried",
     "multicast": "2 multicast objects (cuMulticastCreate) cannot be carried",
-    "dmabuf": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
+    "dmabuf": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried; UCX, which asks for dma-bufs, "
+              "makes none with UCX_CUDA_COPY_DMABUF=n",
     "dmabuf_vmm": "1 allocation exported (cuMemGetHandleForAddressRange) cannot be carried",
     "ipc_out": "1 allocation exported (cuIpcGetMemHandle) cannot be carried",
     "ipc_in": "1 allocation imported (cuIpcOpenMemHandle) cannot be carried",
