@@ -126,8 +126,9 @@ $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
 # Parts of the command.
 # It sets the clock.
 $(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_ms
-# The test plays the jobs, and sets the clock.
-$(O)/tests/unit/tools/test_coordinate: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
+# These tests play the jobs, and set the clock.
+$(addprefix $(O)/tests/unit/tools/test_,coordinate together): private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
+$(O)/tests/unit/tools/test_together: private CFLAGS += -Wl,--wrap=usleep
 $(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@

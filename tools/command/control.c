@@ -2,7 +2,6 @@
 /* cudaw pause, resume and trim: the request to all processes that are meant, and the outcome. */
 #include "tools/command/tools.h"
 
-#include "common/clock.h"
 #include "common/size.h"
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
@@ -11,6 +10,7 @@
 #include "tools/job/outcome.h"
 #include "tools/command/output.h"
 #include "tools/job/targets.h"
+#include "tools/job/together.h"
 #include "tools/report/progress.h"
 
 #include <errno.h>
@@ -18,13 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TRIM_SILENCE_MS 60000
-#define GRACE_MS        2000  /* beside a --timeout, which the job itself keeps */
-#define AGAIN_MS        30000 /* without a --timeout: how long a pause is asked for again */
-#define RUN_MS          100 /* between two requests; twice as long each time, so that the job gets on */
-#define RUN_MOST_MS     800
 
 #define OPTIONS_HELP(timeout, as)                                                                   \
 	"  -a, --all              all jobs of the user; for root, of all users\n"                   \
@@ -89,36 +84,33 @@ const char help_trim[] =
 	"\n" OPTIONS_HELP("", "and the job is unchanged");
 
 struct verb {
+	enum together_what what;
 	struct result_verb words;
-	double silence_ms;
-	bool mute;            /* it says nothing before its end */
-	const char *together; /* the request to several processes of one job; NULL: the same */
-	const char *spared;   /* the outcome for a process whose job failed in another one */
+	bool mute;          /* it says nothing before its end */
+	const char *spared; /* the outcome for a process whose job failed in another one */
 	/* What an interrupt of this command leaves: of requests that need it no more, and of the others. */
 	const char *goes_on, *given_up;
 };
 
 static const struct verb pause_verb = {
+	.what = TOGETHER_PAUSE,
 	.words = {"pause", "pausing", "paused"},
-	.silence_ms = OUTCOME_SILENCE_MS,
-	.together = "hold",
 	.spared = "it runs on, as not all of its job could be paused",
 	.goes_on = "the pause goes on; 'cudaw resume' takes it back",
 	.given_up = "jobs whose processes were not all at rest run on",
 };
 
 static const struct verb resume_verb = {
+	.what = TOGETHER_RESUME,
 	.words = {"resume", "resuming", "resumed"},
-	.silence_ms = OUTCOME_SILENCE_MS,
-	.together = "regain",
 	.spared = "it stays paused, as not all of its job could be resumed",
 	.goes_on = "the resume goes on; 'cudaw pause' takes it back",
 	.given_up = "jobs whose processes did not all have their memory stay paused",
 };
 
 static const struct verb trim_verb = {
+	.what = TOGETHER_TRIM,
 	.words = {"trim", "trimming", "trimmed"},
-	.silence_ms = TRIM_SILENCE_MS,
 	.mute = true,
 	.goes_on = "the trim goes on",
 };
@@ -127,7 +119,6 @@ struct control {
 	const struct verb *verb;
 	bool no_wait, json;
 	bool driver;         /* processes that do not run under cudaw */
-	bool alone;          /* processes of one job are asked one by one */
 	double timeout_ms;   /* 0: none given */
 	size_t need;         /* BY_DRIVER_GUESS: none given */
 	const char *release; /* NULL: none given */
@@ -163,46 +154,7 @@ static void expect_interrupt(struct job **jobs, size_t n)
 static double control_tick(struct job **jobs, size_t n)
 {
 	expect_interrupt(jobs, n);
-	return coordinate_tick(jobs, n, jobs_show_progress(jobs, n));
-}
-
-/* The figures of @job for @verb. A trim has none: those of the resume stay unknown. */
-static struct job_transfer *transfer_of(const struct verb *verb, struct job *job)
-{
-	return verb == &pause_verb ? &job->status.pause : &job->status.resume;
-}
-
-static void send_request(const struct control *control, struct job **jobs, size_t n)
-{
-	char text[64], party_text[64], timeout[32] = "", release[16] = "";
-	struct job_request request = {.text = text, .line = outcome_line, .tick = control_tick};
-
-	if (control->timeout_ms)
-		snprintf(timeout, sizeof(timeout), " %.0f", control->timeout_ms);
-	if (control->release)
-		snprintf(release, sizeof(release), " %s", control->release);
-	snprintf(text, sizeof(text), "%s%s%s", control->verb->words.name, timeout, release);
-	if (control->verb->together && !control->alone) {
-		snprintf(party_text, sizeof(party_text), "%s%s%s", control->verb->together, timeout,
-			 release);
-		request.party_text = party_text;
-	}
-	request.limit_ms = control->verb->silence_ms;
-	if (control->timeout_ms && control->timeout_ms + GRACE_MS < request.limit_ms)
-		request.limit_ms = control->timeout_ms + GRACE_MS;
-	request.silence = true;
-	if (control->no_wait) {
-		request.line = first_line;
-		if (control->verb->mute)
-			request.limit_ms = JOBS_STATUS_MS;
-	}
-	/* The figures of an earlier operation are not the outcome of this one. */
-	for (size_t i = 0; i < n; i++)
-		*transfer_of(control->verb, jobs[i]) = (struct job_transfer){0};
-	asked = control->verb;
-	progress_begin(control->verb->words.doing);
-	jobs_ask(jobs, n, &request);
-	progress_end();
+	return together_tick(jobs, n);
 }
 
 /*
@@ -217,12 +169,6 @@ static bool under_way(const struct control *control, const struct job *job)
 	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
-/* A resume of several processes does not wait for their turn, in which they run together. */
-static bool waits_for_turn(const struct job *job)
-{
-	return !job->error && job->end == END_TURN && !coordinate_gave_up(job);
-}
-
 static struct result judge(const struct control *control, struct job *job)
 {
 	const struct verb *verb = control->verb;
@@ -232,13 +178,13 @@ static struct result judge(const struct control *control, struct job *job)
 			   .id = job->status.id,
 			   .name = job->status.name,
 			   .word = "done",
-			   .moved = *transfer_of(verb, job),
+			   .moved = *together_moved(verb->what, job),
 			   .ended = job->error != 0};
 
 	snprintf(r.note, sizeof(r.note), "%s", job->note);
 	if (under_way(control, job)) {
 		r.word = "begun";
-	} else if (waits_for_turn(job)) {
+	} else if (together_waits_for_turn(job)) {
 		r.word = "begun";
 		outcome_explain(job, r.why, sizeof(r.why));
 	} else if (coordinate_gave_up(job)) {
@@ -255,8 +201,10 @@ static struct result judge(const struct control *control, struct job *job)
 	return r;
 }
 
-static void report(struct control *control, struct job **jobs, size_t n)
+static void report(void *arg, struct job **jobs, size_t n)
 {
+	struct control *control = arg;
+
 	for (size_t i = 0; i < n; i++) {
 		const struct result r = judge(control, jobs[i]);
 
@@ -266,57 +214,25 @@ static void report(struct control *control, struct job **jobs, size_t n)
 	}
 }
 
-/*
- * Bring those to the front that are to be asked again: they cannot pause now, but soon; or they wait for their
- * turn, and the next request waits with them. Returns how many there are.
- */
-static size_t find_again(const struct control *control, struct job **jobs, size_t n)
-{
-	bool pauses = control->verb == &pause_verb;
-	size_t again = 0;
-
-	for (size_t i = 0; i < n; i++)
-		if (pauses ? coordinate_asks_again(jobs, n, jobs[i]) : waits_for_turn(jobs[i])) {
-			struct job *job = jobs[i];
-
-			jobs[i] = jobs[again];
-			jobs[again++] = job;
-		}
-	return again;
-}
-
 /* Returns 0 or -ENOMEM. The order of @jobs changes. */
 static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 {
-	const bool pauses = control->verb == &pause_verb, resumes = control->verb == &resume_verb;
-	const double timeout_ms = control->timeout_ms;
-	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS), left_ms;
+	const struct verb *verb = control->verb;
+	const struct together how = {.what = verb->what,
+				     .doing = verb->words.doing,
+				     .release = control->release,
+				     .timeout_ms = control->timeout_ms,
+				     .silence_ms = verb->mute ? control->no_wait ? JOBS_STATUS_MS
+										 : TRIM_SILENCE_MS
+							      : OUTCOME_SILENCE_MS,
+				     .once = control->no_wait,
+				     .line = control->no_wait ? first_line : outcome_line,
+				     .tick = control_tick,
+				     .report = report,
+				     .arg = control};
 
-	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
-		size_t again = 0;
-
-		if (control->verb->together && !control->alone &&
-		    coordinate_begin(jobs, n, resumes))
-			return -ENOMEM;
-		send_request(control, jobs, n);
-		if (pauses && !control->no_wait) {
-			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
-			again = clock_ms() < end_ms ? find_again(control, jobs, n) : 0;
-		} else if (resumes && !control->no_wait && !control->alone) {
-			again = find_again(control, jobs, n);
-		}
-		report(control, jobs + again, n - again);
-		coordinate_end(jobs, n);
-		if (!again)
-			return 0;
-		n = again;
-		left_ms = end_ms - clock_ms();
-		if (timeout_ms)
-			control->timeout_ms = left_ms > RUN_MS ? left_ms : RUN_MS;
-		control->alone = resumes;
-		if (pauses)
-			usleep(run_ms * 1000);
-	}
+	asked = verb;
+	return together_ask(jobs, n, &how);
 }
 
 static void report_targets(struct control *control, struct job **jobs, size_t n)

@@ -81,17 +81,12 @@ int outcome_explain(const struct job *job, char *text, size_t size)
 	return exit_code_of(job->end);
 }
 
-int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
-{
-	return outcome_ask_by(job, verb, doing, request, outcome_line);
-}
-
 static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
-	       const char *request, int (*line)(struct job *job, const struct line *line))
+	       const char *request)
 {
 	struct job_request ask = {
 		.text = request,
-		.line = line,
+		.line = outcome_line,
 		.tick = jobs_show_progress,
 		.limit_ms = OUTCOME_SILENCE_MS,
 		.silence = true,
@@ -116,15 +111,14 @@ static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
 	return code;
 }
 
-int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
-		   int (*line)(struct job *job, const struct line *line))
+int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
 {
-	return ask(&job, 1, verb, doing, request, line);
+	return ask(&job, 1, verb, doing, request);
 }
 
 int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing)
 {
-	int code = ask(jobs, n, verb, doing, NULL, outcome_line);
+	int code = ask(jobs, n, verb, doing, NULL);
 
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->request = NULL;

@@ -27,10 +27,6 @@ int outcome_explain(const struct job *job, char *text, size_t size);
  */
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request);
 
-/* The same, with outcome_line() called by @line, the line function of the request. */
-int outcome_ask_by(struct job *job, const char *verb, const char *doing, const char *request,
-		   int (*line)(struct job *job, const struct line *line));
-
 /*
  * The same for @n of them at once, each with its job->request, which is cleared. Returns the exit code of the first
  * failure.

@@ -259,13 +259,7 @@ static int resume_all(struct restoring *r, struct job **jobs)
 	bool stays = true;
 	int ret;
 
-	/* The job still has the figures of an earlier resume. */
-	for (size_t i = 0; i < r->opened.n; i++)
-		jobs[i]->status.resume = (struct job_transfer){0};
-	ret = r->opened.n > 1
-		      ? together_resume(jobs, r->opened.n, "restore", "restoring", true,
-					resume_line)
-		      : outcome_ask_by(jobs[0], "restore", "restoring", "resume", resume_line);
+	ret = together_resume(jobs, r->opened.n, "restore", "restoring", true, resume_line);
 	for (size_t i = 0; i < r->opened.n; i++)
 		stays &= stays_paused(jobs[i]) || outcome_is_good(jobs[i]);
 	r->left = ret && stays;
@@ -278,6 +272,7 @@ static int resume_all(struct restoring *r, struct job **jobs)
 /* The job's processes run: tell them the paths of their snapshots, and resume the job. */
 static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *resume)
 {
+	const struct job *first = jobs[0];
 	double begin = clock_ms();
 	int ret = tell_moved(r, jobs);
 
@@ -290,7 +285,7 @@ static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *re
 	r->start_ms = clock_ms() - begin;
 	if (!ret && !r->paused)
 		ret = resume_all(r, jobs);
-	*resume = jobs[0]->status.resume;
+	*resume = first->status.resume;
 	/* It is the restore that failed, whatever the job says. */
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }
