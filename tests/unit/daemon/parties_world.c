@@ -45,3 +45,32 @@ void is_drained(uint32_t id)
 
 	ck_assert_int_eq(parties_take(w.parties, id, &held, w.now), 0);
 }
+
+uint32_t join_on(const char *job, int gpu, uint64_t mapped, uint64_t total)
+{
+	uint32_t id = parties_join(w.parties, 1000, job, TURNS_BATCH, 1, w.now);
+
+	parties_need(w.parties, id, gpu, mapped * MIB, total * MIB, w.now);
+	return id;
+}
+
+void join_one_paused(uint32_t *out, const char *job, uint64_t total, uint32_t *runs,
+		     const char *other)
+{
+	*out = join_on(job, 0, 0, total);
+	parties_paused(w.parties, *out, false, true, w.now);
+	*runs = join_on(other, 0, 30, 30);
+}
+
+void end_move(uint32_t id, uint64_t mapped)
+{
+	parties_mapped(w.parties, id, mapped, w.now);
+	parties_ended(w.parties, id, TURNS_OK, w.now);
+}
+
+void end_pause(uint32_t id)
+{
+	end_move(id, 0);
+	parties_paused(w.parties, id, false, false, w.now);
+	parties_want(w.parties, id, w.now);
+}

@@ -26,7 +26,16 @@ void parties_begin(void);
 void parties_end(void);
 
 void parties_decide_now(void);
+/* A process joins, with @mapped of @total MiB on the GPU; its ID. */
+uint32_t join_on(const char *job, int gpu, uint64_t mapped, uint64_t total);
+/* The first process is out, as an earlier daemon has left it, and paused; the second one has 30 MiB. Both on GPU 0. */
+void join_one_paused(uint32_t *out, const char *job, uint64_t total, uint32_t *runs,
+		     const char *other);
 /* The kernels of the process have ended. */
 void is_drained(uint32_t id);
+/* Its yield or fill has ended well. */
+void end_move(uint32_t id, uint64_t mapped);
+/* It was asked to go out and has done so, its pause has ended, and it wants its turn. */
+void end_pause(uint32_t id);
 
 #endif

@@ -29,12 +29,6 @@ static void need_two(uint32_t id, uint64_t mapped, uint64_t total)
 		parties_need(w.parties, id, g, mapped, total, w.now);
 }
 
-static void end_move(uint32_t id, uint64_t mapped)
-{
-	parties_mapped(w.parties, id, mapped, w.now);
-	parties_ended(w.parties, id, TURNS_OK, w.now);
-}
-
 /* What it has on each of them is known at the end of a yield and of a fill, before it says so. */
 START_TEST(one_on_two_gpus_takes_turns)
 {
@@ -42,8 +36,7 @@ START_TEST(one_on_two_gpus_takes_turns)
 
 	two = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
 	need_two(two, 60 * MIB, 60 * MIB);
-	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, one, 0, 40 * MIB, 40 * MIB, w.now);
+	one = join_on("one", 0, 40, 40);
 	parties_grow(w.parties, one, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, two);
 	end_move(two, 0);
@@ -74,9 +67,7 @@ START_TEST(one_on_two_gpus_keeps_what_a_failed_fill_took)
 	need_two(two, 0, 60 * MIB);
 	parties_paused(w.parties, two, false, true, w.now);
 	wait_for_order(PARTY_YIELD, two);
-	end_move(two, 0);
-	parties_paused(w.parties, two, false, false, w.now);
-	parties_want(w.parties, two, w.now);
+	end_pause(two);
 	wait_for_order(PARTY_ROOM, two);
 	parties_mapped(w.parties, two, 60 * MIB, w.now);
 	parties_ended(w.parties, two, TURNS_FAILED, w.now);
@@ -102,14 +93,10 @@ START_TEST(each_gives_what_its_gpu_lacks)
 {
 	uint32_t large, small, far, one;
 
-	large = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, large, 0, 40 * MIB, 40 * MIB, w.now);
-	small = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, small, 0, 20 * MIB, 20 * MIB, w.now);
-	far = parties_join(w.parties, 1000, "many", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, far, 1, 60 * MIB, 60 * MIB, w.now);
-	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, one, 0, 40 * MIB, 40 * MIB, w.now);
+	large = join_on("many", 0, 40, 40);
+	small = join_on("many", 0, 20, 20);
+	far = join_on("many", 1, 60, 60);
+	one = join_on("one", 0, 40, 40);
 	parties_grow(w.parties, one, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, large);
 	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, large) >> 20, 20);
@@ -117,14 +104,6 @@ START_TEST(each_gives_what_its_gpu_lacks)
 	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, far), 0);
 }
 END_TEST
-
-static uint32_t join_on(const char *job, int gpu, uint64_t mapped, uint64_t total)
-{
-	uint32_t id = parties_join(w.parties, 1000, job, TURNS_BATCH, 1, w.now);
-
-	parties_need(w.parties, id, gpu, mapped * MIB, total * MIB, w.now);
-	return id;
-}
 
 /* Two jobs of two processes, each with a GPU: the second one gets room on both while the first one still gives. */
 START_TEST(room_comes_while_others_give)
@@ -139,9 +118,7 @@ START_TEST(room_comes_while_others_give)
 	}
 	wait_for_order(PARTY_YIELD, taker[0]);
 	for (int g = 0; g < 2; g++) {
-		end_move(taker[g], 0);
-		parties_paused(w.parties, taker[g], false, false, w.now);
-		parties_want(w.parties, taker[g], w.now);
+		end_pause(taker[g]);
 	}
 	wait_for_order(PARTY_YIELD, giver[0]);
 	for (int g = 0; g < 2; g++)
@@ -175,12 +152,9 @@ static void fail_move(uint32_t id)
 /* Two processes of a job are to go out for an allocation of another job, and the first one has done so, or failed. */
 static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other, enum turns_end end)
 {
-	*first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *first, 0, 30 * MIB, 30 * MIB, w.now);
-	*second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *second, 0, 30 * MIB, 30 * MIB, w.now);
-	*other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, *other, 0, 40 * MIB, 40 * MIB, w.now);
+	*first = join_on("two", 0, 30, 30);
+	*second = join_on("two", 0, 30, 30);
+	*other = join_on("other", 0, 40, 40);
 	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, *first);
 	if (end == TURNS_OK)
@@ -318,14 +292,10 @@ START_TEST(one_is_told_that_it_has_less_room)
 {
 	uint32_t one, other;
 
-	one = join_on("one", 0, 0, 60);
-	parties_paused(w.parties, one, false, true, w.now);
-	other = join_on("other", 0, 30, 30);
+	join_one_paused(&one, "one", 60, &other, "other");
 	wait_for_order(PARTY_YIELD, one);
-	end_move(one, 0);
 	parties_shown(w.parties, one, 0, 0, w.now, w.now);
-	parties_paused(w.parties, one, false, false, w.now);
-	parties_want(w.parties, one, w.now);
+	end_pause(one);
 	wait_for_order(PARTY_ROOM, one);
 	w.now += 31000;
 	parties_grow(w.parties, other, 1, 0, 20 * MIB, w.now);
@@ -344,15 +314,12 @@ static void give_after_growth(double later_ms, uint64_t bytes)
 {
 	uint32_t first, second, other;
 
-	first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, first, 0, 40 * MIB, 40 * MIB, w.now);
-	second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, second, 0, 20 * MIB, 20 * MIB, w.now);
+	first = join_on("two", 0, 40, 40);
+	second = join_on("two", 0, 20, 20);
 	parties_grow(w.parties, first, 1, 1, 10 * MIB, w.now);
 	wait_for_order(PARTY_TRY, first);
 	w.now += later_ms;
-	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, other, 0, 40 * MIB, 40 * MIB, w.now);
+	other = join_on("other", 0, 40, 40);
 	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, first);
 	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, first), bytes);
@@ -465,11 +432,10 @@ END_TEST
 
 START_TEST(the_memory_of_one_that_joins_in_a_hand_over_counts)
 {
-	uint32_t first, second, other, third;
+	uint32_t first, second, other;
 
 	begin_two(&first, &second, &other, TURNS_OK);
-	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, third, 1, 60 * MIB, 60 * MIB, w.now);
+	join_on("two", 1, 60, 60);
 	ck_assert_int_eq(books_free(parties_turns(w.parties), 1), 40 * MIB);
 	/* What is out may have to come back. */
 	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
@@ -482,10 +448,8 @@ START_TEST(one_that_has_given_memory_does_not_come_back)
 {
 	uint32_t first, second, other;
 
-	first = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, first, 0, 60 * MIB, 60 * MIB, w.now);
-	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, other, 0, 40 * MIB, 40 * MIB, w.now);
+	first = join_on("two", 0, 60, 60);
+	other = join_on("other", 0, 40, 40);
 	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
 	wait_for_order(PARTY_YIELD, first);
 	parties_freed(w.parties, first, 30 * MIB, w.now);
@@ -510,15 +474,9 @@ START_TEST(one_that_was_out_gets_its_turn_when_the_other_is_let_go)
 {
 	uint32_t out, runs;
 
-	out = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, out, 0, 0, 30 * MIB, w.now);
-	parties_paused(w.parties, out, false, true, w.now);
-	runs = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, runs, 0, 30 * MIB, 30 * MIB, w.now);
+	join_one_paused(&out, "two", 30, &runs, "two");
 	fail_move(runs);
-	end_move(out, 0);
-	parties_paused(w.parties, out, false, false, w.now);
-	parties_want(w.parties, out, w.now);
+	end_pause(out);
 	fail_move(runs);
 	end_move(out, 0);
 	wait_for_order(PARTY_LET_GO, runs);
@@ -536,8 +494,7 @@ START_TEST(one_that_cannot_give_is_not_idle)
 
 	idle = parties_join(w.parties, 1000, "idle", TURNS_INTERACTIVE, 1, w.now);
 	parties_need(w.parties, idle, 0, 60 * MIB, 60 * MIB, w.now);
-	grows = parties_join(w.parties, 1000, "grows", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, grows, 0, 30 * MIB, 30 * MIB, w.now);
+	grows = join_on("grows", 0, 30, 30);
 	parties_grow(w.parties, grows, 1, 0, 30 * MIB, w.now);
 	parties_idle(w.parties, idle, true, w.now);
 	fail_move(idle);
@@ -554,8 +511,7 @@ START_TEST(others_of_its_job_end_no_gap_of_one)
 	double limit;
 	uint32_t idle;
 
-	idle = parties_join(w.parties, 1000, "job", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, idle, 0, 60 * MIB, 60 * MIB, w.now);
+	idle = join_on("job", 0, 60, 60);
 	limit = parties_idle_limit(w.parties, idle);
 	parties_idle(w.parties, idle, true, w.now);
 	for (int i = 0; i < 10; i++) {
@@ -589,9 +545,7 @@ START_TEST(the_context_of_one_process_may_go)
 	parties_need(w.parties, big, 0, 0, CAPACITY, w.now);
 	parties_paused(w.parties, big, false, true, w.now);
 	wait_for_order(PARTY_YIELD, big);
-	end_move(big, 0);
-	parties_paused(w.parties, big, false, false, w.now);
-	parties_want(w.parties, big, w.now);
+	end_pause(big);
 	turns_there(parties_turns(w.parties), 0, CAPACITY - 5 * MIB);
 	for (int i = 0; i < 1000 && !is_ordered(PARTY_YIELD, small[0]); i++)
 		w.now += 10;
@@ -606,13 +560,10 @@ START_TEST(one_that_was_out_gets_its_turn_when_the_other_follows)
 	uint32_t out, runs;
 
 	runs = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	out = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, out, 0, 0, 30 * MIB, w.now);
+	out = join_on("two", 0, 0, 30);
 	parties_paused(w.parties, out, false, true, w.now);
 	fail_move(runs);
-	end_move(out, 0);
-	parties_paused(w.parties, out, false, false, w.now);
-	parties_want(w.parties, out, w.now);
+	end_pause(out);
 	wait_for_order(PARTY_YIELD, runs);
 	end_move(runs, 0);
 	wait_for_order(PARTY_ROOM, out);
@@ -643,17 +594,15 @@ END_TEST
 /* The first one has its memory, and gives it again. Meanwhile a third one joins, and there is room for it, too. */
 START_TEST(room_does_not_stop_the_undoing_of_a_fill)
 {
-	uint32_t first, second, third;
+	uint32_t first, second;
 
 	have_room(&first, &second);
 	is_drained(first);
 	parties_ended(w.parties, second, TURNS_FAILED, w.now);
 	wait_for_order(PARTY_YIELD, first);
-	third = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, third, 0, 10 * MIB, 10 * MIB, w.now);
+	join_on("two", 0, 10, 10);
 	ck_assert(!is_ordered(PARTY_ROOM, first));
 	end_move(first, 0);
-	ck_assert(!is_ordered(PARTY_ROOM, first));
 	ck_assert(!is_ordered(PARTY_ROOM, first));
 	parties_check(w.parties);
 }
@@ -664,15 +613,9 @@ START_TEST(one_that_gives_nothing_while_it_has_room_gets_it_again)
 {
 	uint32_t one, other;
 
-	one = parties_join(w.parties, 1000, "one", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, one, 0, 0, 60 * MIB, w.now);
-	parties_paused(w.parties, one, false, true, w.now);
-	other = parties_join(w.parties, 1000, "other", TURNS_BATCH, 1, w.now);
-	parties_need(w.parties, other, 0, 30 * MIB, 30 * MIB, w.now);
+	join_one_paused(&one, "one", 60, &other, "other");
 	wait_for_order(PARTY_YIELD, one);
-	end_move(one, 0);
-	parties_paused(w.parties, one, false, false, w.now);
-	parties_want(w.parties, one, w.now);
+	end_pause(one);
 	wait_for_order(PARTY_ROOM, one);
 	parties_paused(w.parties, one, true, false, w.now);
 	wait_for_order(PARTY_YIELD, one);
