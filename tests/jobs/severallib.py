@@ -96,3 +96,13 @@ def stopped_and_restored(job, *options):
         return
     cudaw_ok("restore", *options, path)
     job.goes_on()
+
+
+def rolled_back(job):
+    """It runs on after a snapshot, is killed, and goes on from there. Returns the directory."""
+    path = taken(job)
+    job.goes_on()
+    job.kill()
+    cudaw_ok("restore", path)
+    job.goes_on()
+    return path

@@ -10,7 +10,7 @@ import shutil
 import signal
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused
-from severallib import Server, Sharing, stopped_and_restored, taken
+from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
 from gpulib import check, cudaw_ok, equal, jobs, main, until
@@ -27,11 +27,7 @@ def kind(name):
         job = Sharing(*options, ranks=ranks)
         for _ in range(2):
             stopped_and_restored(job)
-        path = taken(job)
-        job.goes_on()
-        job.kill()
-        cudaw_ok("restore", path)
-        job.goes_on()
+        rolled_back(job)
         job.finish(back=1)
     return f"{name} of {ranks} ranks", case
 
@@ -41,11 +37,7 @@ def a_server_without_cuda_and_engines_over_tcp():
     need_criu()
     job = Server("--bytes", 1 << 18)
     stopped_and_restored(job)
-    path = taken(job)
-    job.goes_on()
-    job.kill()
-    cudaw_ok("restore", path)
-    job.goes_on()
+    path = rolled_back(job)
     cudaw_ok("snapshot", "--stop", job.id, path)
     cudaw_ok("restore", "--paused", path)
     equal(job.cuda_states(), {"paused"}, "the states")
