@@ -238,6 +238,18 @@ static bool outruns(const struct host_counts *then, const struct host_run *run)
 	       clock_ms() - run->begin_ms < GLANCE_MS;
 }
 
+/* Whether what a closed gate waits for needs a call of the program, which waits at the gate. */
+enum call_need { NEEDS_NONE, MAY_NEED_ONE, NEEDS_ONE };
+
+static enum call_need find_need(const struct host_counts *then)
+{
+	struct host_run run;
+
+	if (host_work_runs(&run))
+		return outruns(then, &run) ? MAY_NEED_ONE : NEEDS_ONE;
+	return host_work_may_wait() ? MAY_NEED_ONE : NEEDS_NONE;
+}
+
 /*
  * Close the gate by @wait, which waits for calls or for the GPU as well. These may wait for a thread of the
  * program that waits at the gate: let single calls in then.
@@ -247,18 +259,17 @@ static int close_alone(struct quiet *q, int (*wait)(struct quiet *, void (*)(voi
 	void (*close)(void) = gate_close;
 	double gap_ms = GUESS_MS, guess_ms = limits_ms() + gap_ms, look_ms = ORDER_MS;
 	const struct host_counts begin = host_work_counts();
-	struct host_run run;
 	int ret;
 
 	while ((ret = wait(q, close, sooner(q->deadline_ms, limits_ms() + look_ms))) == -ETIME &&
 	       limits_ms() < q->deadline_ms) {
-		bool runs = host_work_runs(&run), surely = runs && !outruns(&begin, &run);
+		enum call_need need = find_need(&begin);
 
-		look_ms = surely ? STUCK_MS : GLANCE_MS;
-		if (captures_open(q->drv) ||
-		    !(surely || ((runs || host_work_may_wait()) && limits_ms() > guess_ms)))
+		look_ms = need == NEEDS_ONE ? STUCK_MS : GLANCE_MS;
+		if (captures_open(q->drv) || need == NEEDS_NONE ||
+		    (need == MAY_NEED_ONE && limits_ms() <= guess_ms))
 			continue;
-		if (!surely) {
+		if (need == MAY_NEED_ONE) {
 			gap_ms *= 2;
 			guess_ms = limits_ms() + gap_ms;
 		}
