@@ -81,7 +81,7 @@ bool ranks_passed(void);
 /* True if a launch of RANKS_SOME was made since the last call. */
 bool ranks_paired(void);
 
-/* Peer launches do not wait any more. */
+/* Launches of kernels that wait for other ranks do not wait any more. */
 void ranks_let_go(void);
 
 /*

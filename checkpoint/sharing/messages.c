@@ -23,7 +23,7 @@ struct ticket {
 };
 
 _Static_assert(sizeof(struct ticket) == 64, "the format of tickets");
-_Static_assert(sizeof(struct ipc_handle) == sizeof(CUipcMemHandle), "the format of handles");
+_Static_assert(sizeof(struct sharing_handle) == sizeof(CUipcMemHandle), "the format of handles");
 _Static_assert(sizeof(struct sharing_request) == 64, "the format of requests");
 _Static_assert(sizeof(struct sharing_process) == 20, "the format of answers");
 _Static_assert(sizeof((struct sharing_answer){0}.job) >= RUNDIR_ID_SIZE, "the format of answers");
@@ -66,18 +66,18 @@ int ticket_read(int fd, struct object_name *name)
 	return size < 0 ? (int)size : ticket_parse(data, (size_t)size, name);
 }
 
-struct ipc_handle ipc_handle_make(const struct object_name *name)
+struct sharing_handle sharing_handle_make(const struct object_name *name)
 {
-	struct ipc_handle handle = {.magic = IPC_MAGIC, .version = VERSION, .pid = name->pid};
+	struct sharing_handle handle = {.magic = IPC_MAGIC, .version = VERSION, .pid = name->pid};
 
 	memcpy(handle.instance, name->instance, sizeof(handle.instance));
 	memcpy(handle.key, name->key, sizeof(handle.key));
 	return handle;
 }
 
-int ipc_handle_parse(const void *data, struct ipc_handle *handle)
+int sharing_handle_parse(const void *data, struct sharing_handle *handle)
 {
-	struct ipc_handle h;
+	struct sharing_handle h;
 
 	memcpy(&h, data, sizeof(h));
 	if (h.magic != IPC_MAGIC)

@@ -58,7 +58,7 @@ int ticket_make(const struct object_name *name, struct beacon *beacon);
 int ticket_read(int fd, struct object_name *name);
 int ticket_parse(const void *data, size_t size, struct object_name *name);
 
-struct ipc_handle {
+struct sharing_handle {
 	uint64_t magic;
 	uint32_t version;
 	int32_t pid;
@@ -67,10 +67,10 @@ struct ipc_handle {
 };
 
 /* A handle of the memory @name, whose size and offset are 0. */
-struct ipc_handle ipc_handle_make(const struct object_name *name);
+struct sharing_handle sharing_handle_make(const struct object_name *name);
 
 /* Read 64 bytes. -ENOENT: the handle is the driver's. -ENOTSUP, -EBADMSG: as ticket_read(). */
-int ipc_handle_parse(const void *data, struct ipc_handle *handle);
+int sharing_handle_parse(const void *data, struct sharing_handle *handle);
 
 enum sharing_kind {
 	SHARING_EXPORT = 1, /* give a descriptor of the object with the key */

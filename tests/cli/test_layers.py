@@ -16,16 +16,16 @@ with open(os.path.join(REPOSITORY, "vmem/vmem.c"), encoding="utf-8") as code:
 ROOMS = ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools", "docs")
 
 
-def layers(path=None, line="", change=None, checked="check-layers"):
-    """What the check prints, and its exit status, of a copy with @line added to the file @path, or
+def layers(added=None, change=None, checked="check-layers"):
+    """What the check prints, and its exit status, of a copy with the text of each path in @added at its end, and
     with docs/architecture.md as @change makes it."""
     with tempfile.TemporaryDirectory() as root:
         for room in ROOMS:
             shutil.copytree(os.path.join(REPOSITORY, room), os.path.join(root, room))
-        if path:
+        for path, text in (added or {}).items():
             os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(root, path), "a", encoding="utf-8") as file:
-                file.write(line + "\n")
+                file.write(text + "\n")
         if change:
             page = os.path.join(root, "docs/architecture.md")
             with open(page, encoding="utf-8") as file:
@@ -60,44 +60,44 @@ def test_the_tree_as_it_is():
 
 
 def test_compiled_python_is_no_source():
-    equal(layers("wrapper/face/__pycache__/gen_calls.cpython-313.pyc", "compiled"), ([], 0))
+    equal(layers({"wrapper/face/__pycache__/gen_calls.cpython-313.pyc": "compiled"}), ([], 0))
 
 
 def test_a_lower_directory_includes_a_higher_one():
-    finds(f"vmem/vmem.c:{LAST + 1}: vmem may not use checkpoint/gate/gate.h", "vmem/vmem.c",
-          '#include "checkpoint/gate/gate.h"')
+    finds(f"vmem/vmem.c:{LAST + 1}: vmem may not use checkpoint/gate/gate.h",
+          {"vmem/vmem.c": '#include "checkpoint/gate/gate.h"'})
 
 
 def test_kparams_includes_more_than_common():
-    finds("kparams may not use vmem/vmem.h", "kparams/memory.c", '#  include "vmem/vmem.h"')
+    finds("kparams may not use vmem/vmem.h", {"kparams/memory.c": '#  include "vmem/vmem.h"'})
 
 
 def test_what_depends_on_the_program():
-    for line, what in (('double d = strtod(text, NULL);', "strtod("), ('int c = toupper (text[0]);', "toupper ("),
-                       ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
-                       ('say(c, "%lg", x);', '"%lg'), ('fn = dlsym(lib, "cuInit");', 'dlsym(lib, "cu'),
-                       ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror(")):
-        finds(f"vmem/vmem.c:{LAST + 1}: {what}: the result depends", "vmem/vmem.c", line)
-    for line in ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);",
-                 'fn = dlsym(RTLD_DEFAULT, "sigaction");'):
-        equal(layers("vmem/vmem.c", line), ([], 0))
-    equal(layers("tools/command/run/run.c", "double d = strtod(text, NULL);"), ([], 0))
+    wrong = (('double d = strtod(text, NULL);', "strtod("), ('int c = toupper (text[0]);', "toupper ("),
+             ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
+             ('say(c, "%lg", x);', '"%lg'), ('fn = dlsym(lib, "cuInit");', 'dlsym(lib, "cu'),
+             ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror("))
+    right = ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);",
+             'fn = dlsym(RTLD_DEFAULT, "sigaction");')
+    lines, _ = layers({"vmem/more.c": "\n".join([line for line, _ in wrong] + list(right)),
+                       "tools/command/run/run.c": "double d = strtod(text, NULL);"})
+    equal([line.split(": the result depends")[0] for line in lines],
+          [f"vmem/more.c:{number}: {what}" for number, (_, what) in enumerate(wrong, 1)])
 
 
 def test_a_generator_writes_an_include():
-    finds("wrapper/face may not use tools/job/jobs.h", "wrapper/face/gen_calls.py",
-          "TEXT = '#include \"calls.h\"\\n#include \"tools/job/jobs.h\"\\n'")
+    finds("wrapper/face may not use tools/job/jobs.h",
+          {"wrapper/face/gen_calls.py": "TEXT = '#include \"calls.h\"\\n#include \"tools/job/jobs.h\"\\n'"})
 
 
 def test_a_directory_without_a_row():
-    finds("checkpoint/attic has no row", "checkpoint/attic/old.c", "int old;")
+    finds("checkpoint/attic has no row", {"checkpoint/attic/old.c": "int old;"})
 
 
 def test_a_room_has_the_row_of_its_directory():
-    for used in ("common/find/find.h", "vmem/vmem.h"):
-        equal(layers("vmem/attic/old.c", f'#include "{used}"'), ([], 0))
-    finds("vmem/attic/old.c:1: vmem may not use checkpoint/gate/gate.h", "vmem/attic/old.c",
-          '#include "checkpoint/gate/gate.h"')
+    lines, _ = layers({"vmem/attic/old.c": "\n".join(f'#include "{used}"' for used in (
+        "common/find/find.h", "vmem/vmem.h", "checkpoint/gate/gate.h"))})
+    equal(lines, ["vmem/attic/old.c:3: vmem may not use checkpoint/gate/gate.h (common only)"])
 
 
 def test_a_row_without_a_directory():
@@ -154,24 +154,31 @@ def test_files_that_use_each_other():
 
 
 def test_one_word_for_one_thing():
-    words = {"checked": "check-words"}
-    equal(layers(**words), ([], 0))
-    finds("vmem/other.h: functions that begin with engine_ are in checkpoint/engine", "vmem/other.h",
-          "const char *engine_name(void);", **words)
-    equal(layers("vmem/other.h", "static inline int engine_of(int a)\n{\n\treturn a;\n}", **words), ([], 0))
-    finds("the name gate.h is there more than once", "vmem/gate.h", "#define OF_ITS_OWN", **words)
-    equal(layers("tools/job/internal.h", "#define OF_ITS_OWN", **words), ([], 0))
-    finds("the guard CUDAW_VMEM_H is there more than once", "tools/job/more.h", "#ifndef CUDAW_VMEM_H", **words)
-    finds("the tag member in tools/daemon is there more than once", "tools/daemon/more.c",
-          "struct member {\n\tint more;\n};", **words)
-    equal(layers("tools/job/more.c", "struct member {\n\tint more;\n};", **words), ([], 0))
-    lines, _ = layers("vmem/more.c", "static _Atomic int more;\nint wait_ms;\nlong all(uint64_t *ms);\n"
-                      "uint64_t unix_ms, params;\ndouble late_ms;", **words)
-    equal(lines, [f"vmem/more.c: {found}" for found in (
-        "_Atomic: atomics are GCC's __atomic_...()", "int wait_ms: milliseconds are double",
-        "uint64_t *ms: milliseconds are double")])
-    finds("tests/more.c: atomic_load(: atomics are GCC's", "tests/more.c", "int a = atomic_load(&b);", **words)
-    finds("there is no directory attic", change=lambda page: page.replace("| `checkpoint/gate` |", "| `attic` |"), **words)
+    equal(layers(checked="check-words"), ([], 0))
+    lines, _ = layers({
+        "vmem/other.h": "const char *engine_name(void);\nstatic inline int engine_of(int a)\n{\n\treturn a;\n}",
+        "vmem/gate.h": "#define OF_ITS_OWN",
+        "tools/job/internal.h": "#define OF_ITS_OWN",
+        "tools/job/more.h": "#ifndef CUDAW_VMEM_H\nint vmem_more(void);",
+        "tools/process/criu/tree.h": "int tree_more(void);",
+        "tools/daemon/more.c": "struct member {\n\tint more;\n};",
+        "tools/job/more.c": "struct member {\n\tint more;\n};",
+        "vmem/more.c": "static _Atomic int more;\nint wait_ms;\nlong all(uint64_t *ms);\nuint64_t unix_ms, params;\n"
+                       "double late_ms;",
+        "tests/more.c": "int a = atomic_load(&b);",
+    }, checked="check-words")
+    equal(lines, [
+        "vmem/other.h: functions that begin with engine_ are in checkpoint/engine",
+        "vmem/more.c: _Atomic: atomics are GCC's __atomic_...()",
+        "tests/more.c: atomic_load(: atomics are GCC's __atomic_...()",
+        "vmem/more.c: int wait_ms: milliseconds are double",
+        "vmem/more.c: uint64_t *ms: milliseconds are double",
+        "tools/job/more.h: vmem_more() begins with the name of vmem/vmem.h",
+        "vmem/vmem.h, tools/job/more.h: the guard CUDAW_VMEM_H is there more than once",
+        "vmem/gate.h, checkpoint/gate/gate.h: the name gate.h is there more than once",
+        "tools/daemon/members.h, tools/daemon/more.c: the tag member in tools/daemon is there more than once"])
+    finds("there is no directory attic", change=lambda page: page.replace("| `checkpoint/gate` |", "| `attic` |"),
+          checked="check-words")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct sharing_request request;
 	struct sharing_answer answer;
 	struct object_name name;
-	struct ipc_handle handle;
+	struct sharing_handle handle;
 
 	if (!ticket_parse(data, size, &name) && name.pid <= 0)
 		__builtin_trap();
-	if (size == sizeof(handle) && !ipc_handle_parse(data, &handle) &&
+	if (size == sizeof(handle) && !sharing_handle_parse(data, &handle) &&
 	    (handle.pid <= 0 || handle.offset >= handle.size || handle.size % VMEM_GRANULE))
 		__builtin_trap();
 	if (!sharing_request_parse(data, size, &request) && !request.kind)

@@ -170,7 +170,7 @@ static int carry_out(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "help") && !strcmp(argv[2], "settings")) {
 		puts("The settings of cudaw are environment variables.\n");
-		settings_print(stdout, SETTINGS_PLAIN);
+		settings_text_print(stdout, SETTINGS_PLAIN);
 		return EXIT_DONE;
 	}
 	if (!strcmp(argv[1], "help")) {

@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #define ASK_MS        10000 /* for the driver's answer; more than cuInit takes */
-#define PEER_MS       20000 /* with processes that cannot be looked at */
+#define SHARER_MS     20000 /* with processes that cannot be looked at */
 #define GPUS_MS       60000 /* cuInit on a machine with many GPUs */
 #define TIMEOUT_MS    30000 /* of a pause */
 #define RECORD_MS     2000  /* for another command on the same process */
@@ -199,7 +199,7 @@ static int check_sharer(struct result *o)
 {
 	struct driver_answer answer;
 
-	driver_child_ask(DRIVER_SHARER, o->pid, PEER_MS, &answer);
+	driver_child_ask(DRIVER_SHARER, o->pid, SHARER_MS, &answer);
 	if (*answer.failure)
 		return driver_failed(o, &answer);
 	if (!answer.sharer)

@@ -40,7 +40,7 @@ class Rule:
             if int(match[1]) > len(params):
                 sys.exit(f"{self.where}: {name} has no parameter {match[0]}")
             return params[int(match[1]) - 1][1]
-        return [f'trace_arg(&event_, "{key}", {re.sub(r"[$]([0-9]+)", parameter, expr)});'
+        return [f'traced_arg(&event_, "{key}", {re.sub(r"[$]([0-9]+)", parameter, expr)});'
                 for key, expr in fields]
 
     def body(self, name, params):
@@ -54,7 +54,7 @@ class Rule:
                  f'if (!trace_begin(&event_, "{self.category}"))',
                  f"\treturn next.{name}({arguments});", *before]
         if self.forget:
-            lines.append("trace_kernels_forget();")
+            lines.append("traced_kernels_forget();")
         lines += ["trace_go(&event_);", f"result_ = next.{name}({arguments});",
                   "trace_stop(&event_);", *always]
         if after:

@@ -34,6 +34,6 @@ size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d);
 size_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels);
 
 /* There is a graph with allocation nodes: launches note the memory of graphs from now on. */
-void graphs_have_memory(void);
+void driver_allocs_in_graphs(void);
 
 #endif

@@ -36,7 +36,7 @@ FORKS_LOCK(lock);
 static size_t taken[GPU_MAX];
 static CUcontext taken_in[GPU_MAX];
 
-void graphs_have_memory(void)
+void driver_allocs_in_graphs(void)
 {
 	__atomic_store_n(&any, true, __ATOMIC_RELAXED);
 }
@@ -211,7 +211,7 @@ CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				     const CUgraphNode *dependencies, size_t numDependencies,
 				     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
-	graphs_have_memory();
+	driver_allocs_in_graphs();
 	return real.cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies,
 					   nodeParams);
 }
@@ -233,7 +233,7 @@ static CUresult added(CUresult result, const CUgraphNodeParams *params)
 	if (result)
 		return result;
 	if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-		graphs_have_memory();
+		driver_allocs_in_graphs();
 #if CUDA_VERSION >= 12090
 	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
 	    params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)

@@ -86,7 +86,7 @@ static CUresult ordered_ended(CUresult result, struct ordered *o, CUdeviceptr *p
 		return result;
 	}
 	if (o->captured) {
-		graphs_have_memory();
+		driver_allocs_in_graphs();
 		return result;
 	}
 	kind = named ? kind_of(*ptr) : DRIVER_MEMORY_POOL;

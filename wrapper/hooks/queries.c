@@ -27,14 +27,14 @@ CUresult hook_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult hook_cuEventDestroy(CUevent hEvent)
 {
-	events_forget(hEvent);
+	pool_events_forget(hEvent);
 	queries_remove(QUERY_EVENT, hEvent);
 	return real.cuEventDestroy(hEvent);
 }
 
 CUresult hook_cuEventDestroy_v2(CUevent hEvent)
 {
-	events_forget(hEvent);
+	pool_events_forget(hEvent);
 	queries_remove(QUERY_EVENT, hEvent);
 	return real.cuEventDestroy_v2(hEvent);
 }

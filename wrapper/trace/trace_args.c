@@ -4,7 +4,7 @@
 #include "checkpoint/gate/gate.h"
 #include "vmem/vmem.h"
 
-void trace_put_pointer(struct trace_event *event, unsigned long long ptr)
+void traced_put_pointer(struct trace_event *event, unsigned long long ptr)
 {
 	struct vmem_info info;
 
@@ -20,19 +20,19 @@ void trace_put_pointer(struct trace_event *event, unsigned long long ptr)
 	trace_put(event, "\"");
 }
 
-void trace_pointer(struct trace_event *event, const char *key, unsigned long long ptr)
+void traced_pointer(struct trace_event *event, const char *key, unsigned long long ptr)
 {
 	trace_arg_begin(event, key);
-	trace_put_pointer(event, ptr);
+	traced_put_pointer(event, ptr);
 	trace_arg_end(event);
 }
 
-void trace_handle(struct trace_event *event, const char *key, const void *handle)
+void traced_handle(struct trace_event *event, const char *key, const void *handle)
 {
-	trace_pointer(event, key, (uintptr_t)handle);
+	traced_pointer(event, key, (uintptr_t)handle);
 }
 
-void trace_dim(struct trace_event *event, const char *key, struct trace_dim dim)
+void traced_dim(struct trace_event *event, const char *key, struct traced_dim dim)
 {
 	trace_arg_begin(event, key);
 	trace_put(event, "[");
@@ -63,8 +63,8 @@ static unsigned int type_of(unsigned long long ptr)
 	return type;
 }
 
-const char *trace_copy_kind(unsigned int from_type, unsigned long long from, unsigned int to_type,
-			    unsigned long long to)
+const char *traced_copy_kind(unsigned int from_type, unsigned long long from, unsigned int to_type,
+			     unsigned long long to)
 {
 	static const char *const kinds[3][3] = {
 		{"HtoH", "HtoD", "HtoA"},
@@ -79,7 +79,7 @@ const char *trace_copy_kind(unsigned int from_type, unsigned long long from, uns
 	return kinds[from_type - CU_MEMORYTYPE_HOST][to_type - CU_MEMORYTYPE_HOST];
 }
 
-size_t trace_sum(const size_t *sizes, size_t count)
+size_t traced_sum(const size_t *sizes, size_t count)
 {
 	size_t sum = 0;
 
@@ -88,7 +88,7 @@ size_t trace_sum(const size_t *sizes, size_t count)
 	return sum;
 }
 
-size_t trace_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
+size_t traced_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 {
 	size_t sum = 0;
 

@@ -15,50 +15,51 @@
 extern const struct driver_call trace_calls[];
 
 /* [x,y,z] */
-struct trace_dim {
+struct traced_dim {
 	unsigned int x, y, z;
 };
-#define DIM(x, y, z) ((struct trace_dim){x, y, z})
+#define DIM(x, y, z) ((struct traced_dim){x, y, z})
 
 /* A kernel that was launched, with @result. */
-struct trace_launch {
+struct traced_launch {
 	CUfunction f;
 	CUresult result;
 };
-#define LAUNCHED(f, result) ((struct trace_launch){f, result})
+#define LAUNCHED(f, result) ((struct traced_launch){f, result})
 
 /* What a launch gives its kernel: by an array of pointers, or by the buffer in @extra. */
-struct trace_params {
-	struct trace_launch launch;
+struct traced_params {
+	struct traced_launch launch;
 	void **params;
 	void **extra;
 };
-#define PARAMS(f, params, extra, result) ((struct trace_params){LAUNCHED(f, result), params, extra})
+#define PARAMS(f, params, extra, result) \
+	((struct traced_params){LAUNCHED(f, result), params, extra})
 
 /* The driver has given out the handle of a kernel. */
-struct trace_found {
+struct traced_found {
 	const void *handle;
 	const char *name;
 	bool library; /* a CUkernel, not a CUfunction */
 };
-#define FUNCTION(f, name)    ((struct trace_found){f, name, false})
-#define KERNEL(kernel, name) ((struct trace_found){kernel, name, true})
+#define FUNCTION(f, name)    ((struct traced_found){f, name, false})
+#define KERNEL(kernel, name) ((struct traced_found){kernel, name, true})
 
-void trace_dim(struct trace_event *event, const char *key, struct trace_dim dim);
-void trace_params(struct trace_event *event, const char *key, struct trace_params params);
-void trace_found(struct trace_event *event, const char *key, struct trace_found found);
+void traced_dim(struct trace_event *event, const char *key, struct traced_dim dim);
+void traced_params(struct trace_event *event, const char *key, struct traced_params params);
+void traced_found(struct trace_event *event, const char *key, struct traced_found found);
 
 /* An address; if vmem has it, with the number of its allocation and the offset in it. */
-void trace_pointer(struct trace_event *event, const char *key, unsigned long long ptr);
-void trace_put_pointer(struct trace_event *event, unsigned long long ptr);
+void traced_pointer(struct trace_event *event, const char *key, unsigned long long ptr);
+void traced_put_pointer(struct trace_event *event, unsigned long long ptr);
 
 /* A handle, or an address of the host. */
-void trace_handle(struct trace_event *event, const char *key, const void *handle);
+void traced_handle(struct trace_event *event, const char *key, const void *handle);
 
 /* The event gets the name of the kernel. */
-void trace_kernel(struct trace_event *event, const char *key, struct trace_launch launch);
+void traced_kernel(struct trace_event *event, const char *key, struct traced_launch launch);
 
-#define trace_arg(event, key, value) \
+#define traced_arg(event, key, value) \
 	_Generic((value),                            \
 		 char *: trace_text,                 \
 		 const char *: trace_text,           \
@@ -67,23 +68,23 @@ void trace_kernel(struct trace_event *event, const char *key, struct trace_launc
 		 unsigned short: trace_number,       \
 		 unsigned int: trace_number,         \
 		 unsigned long: trace_number,        \
-		 unsigned long long: trace_pointer,  \
-		 struct trace_launch: trace_kernel,  \
-		 struct trace_dim: trace_dim,        \
-		 struct trace_params: trace_params,  \
-		 struct trace_found: trace_found,    \
-		 default: trace_handle)(event, key, value)
+		 unsigned long long: traced_pointer,  \
+		 struct traced_launch: traced_kernel,  \
+		 struct traced_dim: traced_dim,        \
+		 struct traced_params: traced_params,  \
+		 struct traced_found: traced_found,    \
+		 default: traced_handle)(event, key, value)
 
 /* The ends of a copy between @from and @to, whose kind (CUmemorytype) may be 0 for unknown. */
-const char *trace_copy_kind(unsigned int from_type, unsigned long long from, unsigned int to_type,
-			    unsigned long long to);
-size_t trace_sum(const size_t *sizes, size_t count);
+const char *traced_copy_kind(unsigned int from_type, unsigned long long from, unsigned int to_type,
+			     unsigned long long to);
+size_t traced_sum(const size_t *sizes, size_t count);
 /* Without those from or to an array, the size of whose elements is not known. */
-size_t trace_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
+size_t traced_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
 
 /* Of a CUDA_MEMCPY2D, CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER. */
 #define COPY_KIND(p) \
-	trace_copy_kind((p)->srcMemoryType, (p)->srcDevice, (p)->dstMemoryType, (p)->dstDevice)
+	traced_copy_kind((p)->srcMemoryType, (p)->srcDevice, (p)->dstMemoryType, (p)->dstDevice)
 #define COPY_END(p, end)                                          \
 	((p)->end##MemoryType == CU_MEMORYTYPE_HOST               \
 		 ? (unsigned long long)(uintptr_t)(p)->end##Host  \
@@ -98,6 +99,6 @@ size_t trace_sum_boxes(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count);
 /*
  * A module, a library or a context goes: the driver may give out the handles of its kernels anew.
  */
-void trace_kernels_forget(void);
+void traced_kernels_forget(void);
 
 #endif

@@ -50,7 +50,7 @@ static size_t filled;               /* under table_lock */
 FORKS_LOCK(table_lock);
 static unsigned int generation; /* atomic */
 
-void trace_kernels_forget(void)
+void traced_kernels_forget(void)
 {
 	__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 }
@@ -122,10 +122,10 @@ static struct kernel *remember(const void *handle, const char *name, bool librar
 	return k;
 }
 
-void trace_found(struct trace_event *event, const char *key, struct trace_found found)
+void traced_found(struct trace_event *event, const char *key, struct traced_found found)
 {
 	remember(found.handle, found.name, found.library);
-	trace_handle(event, key, found.handle);
+	traced_handle(event, key, found.handle);
 }
 
 /* The name by the driver (CUDA 12.3 or later), or NULL. Inside the gate. */
@@ -167,7 +167,7 @@ static struct kernel *ask(const void *handle, struct kernel **unkept)
 }
 
 /* The handle of a failed launch may be invalid: the driver is not asked then. */
-static struct kernel *get(struct trace_launch launch, struct kernel **unkept)
+static struct kernel *get(struct traced_launch launch, struct kernel **unkept)
 {
 	struct kernel *k = find(launch.f, NULL, NULL);
 
@@ -182,11 +182,11 @@ static void drop(struct kernel *unkept)
 	free(unkept);
 }
 
-void trace_kernel(struct trace_event *event, const char *key, struct trace_launch launch)
+void traced_kernel(struct trace_event *event, const char *key, struct traced_launch launch)
 {
 	struct kernel *unkept, *k = get(launch, &unkept);
 
-	trace_handle(event, key, launch.f);
+	traced_handle(event, key, launch.f);
 	trace_set_name(event, k ? k->name : "unnamed kernel");
 	drop(unkept);
 }
@@ -264,7 +264,7 @@ static void put_word(struct trace_event *event, const char *bytes, size_t size)
 	uint64_t word = 0;
 
 	memcpy(&word, bytes, size);
-	trace_put_pointer(event, word);
+	traced_put_pointer(event, word);
 }
 
 /* A parameter is shown as one word, or as the list of its words. */
@@ -308,7 +308,7 @@ static void put_params(struct trace_event *event, const struct layout *layout, v
 		trace_put(event, ",\"...\"");
 }
 
-void trace_params(struct trace_event *event, const char *key, struct trace_params launch)
+void traced_params(struct trace_event *event, const char *key, struct traced_params launch)
 {
 	struct kernel *unkept, *k = get(launch.launch, &unkept);
 	const struct layout *layout = k ? get_layout(k) : NULL;

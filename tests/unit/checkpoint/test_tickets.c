@@ -83,9 +83,9 @@ START_TEST(other_files_are_none)
 END_TEST
 
 /* A handle of 4 MiB, with the allocation at 1 MiB. */
-static struct ipc_handle handle_with(size_t at, uint64_t xor)
+static struct sharing_handle handle_with(size_t at, uint64_t xor)
 {
-	struct ipc_handle handle = ipc_handle_make(&name);
+	struct sharing_handle handle = sharing_handle_make(&name);
 	uint64_t changed;
 
 	handle.size = 4UL << 20;
@@ -115,12 +115,13 @@ START_TEST(handles_are_checked)
 		{56, 1UL << 63, -EBADMSG},
 		{40, 1, 0}, /* another key */
 	};
-	struct ipc_handle handle, found;
+	struct sharing_handle handle, found;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		handle = handle_with(cases[i].at, cases[i].xor);
 		memset(&found, 0, sizeof(found));
-		ck_assert_msg(ipc_handle_parse(&handle, &found) == cases[i].result, "case %zu", i);
+		ck_assert_msg(sharing_handle_parse(&handle, &found) == cases[i].result, "case %zu",
+			      i);
 		ck_assert_int_eq(found.pid, cases[i].result ? 0 : 77);
 	}
 }

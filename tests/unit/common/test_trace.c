@@ -95,8 +95,8 @@ static void launch_with(CUresult result, CUfunction f, void **params, void **ext
 		return;
 	trace_go(&event);
 	trace_stop(&event);
-	trace_arg(&event, "kernel", LAUNCHED(f, result));
-	trace_arg(&event, "params", PARAMS(f, params, extra, result));
+	traced_arg(&event, "kernel", LAUNCHED(f, result));
+	traced_arg(&event, "params", PARAMS(f, params, extra, result));
 	trace_end(&event, "cuLaunchKernel", result);
 }
 
@@ -110,7 +110,7 @@ START_TEST(test_odd_text)
 	struct trace_event event;
 
 	ck_assert(trace_begin(&event, "module"));
-	trace_arg(&event, "file", (const char *)"a\"b\\c\n\xff");
+	traced_arg(&event, "file", (const char *)"a\"b\\c\n\xff");
 	trace_end(&event, "cuModuleLoad", 2);
 	ck_assert(traced("{\"file\":\"a\\\"b\\\\c??\",\"error\":2}"));
 }
@@ -122,7 +122,7 @@ START_TEST(test_null_text)
 	struct trace_event event;
 
 	ck_assert(trace_begin(&event, "module"));
-	trace_arg(&event, "name", (const char *)NULL);
+	traced_arg(&event, "name", (const char *)NULL);
 	trace_end(&event, "cuModuleGetFunction", 400);
 	ck_assert(traced("{\"name\":\"(null)\",\"error\":400}"));
 }
@@ -137,7 +137,7 @@ START_TEST(test_too_many_arguments)
 	ck_assert(trace_begin(&event, "memory"));
 	for (int i = 0; i < 500; i++) {
 		snprintf(key, sizeof(key), "key%d", i);
-		trace_arg(&event, key, 12345678UL);
+		traced_arg(&event, key, 12345678UL);
 	}
 	trace_end(&event, "many", 0);
 	ck_assert(traced("\"key50\":12345678,"));
@@ -182,7 +182,7 @@ START_TEST(test_handles_that_come_again)
 	function_name = "after";
 	launch(f, NULL, NULL);
 	ck_assert(!traced("\"after\""));
-	trace_kernels_forget();
+	traced_kernels_forget();
 	launch(f, NULL, NULL);
 	launch(f, NULL, NULL);
 	ck_assert_int_eq(names_asked, 2);
@@ -202,7 +202,7 @@ START_TEST(test_a_kernel_that_is_loaded_anew)
 	nparams = 2;
 	launch(f, params, NULL);
 	ck_assert(traced("\"params\":[\"0x11\",\"0x22\"]"));
-	trace_kernels_forget();
+	traced_kernels_forget();
 	nparams = 1;
 	params[1] = (void *)8; /* not to be looked at */
 	launch(f, params, NULL);
@@ -222,12 +222,12 @@ START_TEST(test_where_names_come_from)
 	launch((CUfunction)(uintptr_t)0x20, NULL, NULL);
 	ck_assert(traced("\"name\":\"unnamed kernel\""));
 	ck_assert(trace_begin(&event, "module"));
-	trace_arg(&event, "function", FUNCTION((void *)0x30, "given_out"));
+	traced_arg(&event, "function", FUNCTION((void *)0x30, "given_out"));
 	trace_end(&event, "cuModuleGetFunction", 0);
 	launch((CUfunction)(uintptr_t)0x30, NULL, NULL);
 	ck_assert(traced("\"name\":\"given_out\""));
 	ck_assert(trace_begin(&event, "module"));
-	trace_arg(&event, "function", FUNCTION((void *)0x30, "given_out_anew"));
+	traced_arg(&event, "function", FUNCTION((void *)0x30, "given_out_anew"));
 	trace_end(&event, "cuModuleGetFunction", 0);
 	launch((CUfunction)(uintptr_t)0x30, NULL, NULL);
 	ck_assert(traced("\"name\":\"given_out_anew\""));

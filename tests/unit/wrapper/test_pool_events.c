@@ -136,11 +136,11 @@ static void leave(CUevent event, unsigned int how)
 	if (how > 2)
 		attributes[1].id = CU_LAUNCH_ATTRIBUTE_IGNORE;
 	if (!how)
-		events_leave(event);
+		pool_events_leave(event);
 	else if (how == 1)
-		events_leave_node(&node);
+		pool_events_leave_node(&node);
 	else
-		events_leave_launch(&config);
+		pool_events_leave_launch(&config);
 }
 
 /* Before the record, or behind it; until its handle is that of another event. */

@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 		if (!inside)
 			fputs(line, stdout);
 		if (strstr(line, "BEGIN settings")) {
-			settings_print(stdout, man ? SETTINGS_MAN : SETTINGS_MARKDOWN);
+			settings_text_print(stdout, man ? SETTINGS_MAN : SETTINGS_MARKDOWN);
 			inside = found = true;
 		}
 	}

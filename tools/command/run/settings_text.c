@@ -83,7 +83,7 @@ static void print_setting(FILE *out, enum settings_format format, const struct s
 	}
 }
 
-void settings_print(FILE *out, enum settings_format format)
+void settings_text_print(FILE *out, enum settings_format format)
 {
 	for (int reader = 0; reader < SETTING_READERS; reader++) {
 		if (reader)

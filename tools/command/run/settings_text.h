@@ -10,6 +10,6 @@ enum settings_format {
 	SETTINGS_MAN,      /* for tools/cudaw.1 */
 };
 
-void settings_print(FILE *out, enum settings_format format);
+void settings_text_print(FILE *out, enum settings_format format);
 
 #endif

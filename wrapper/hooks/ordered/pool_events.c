@@ -55,7 +55,7 @@ static struct event *event_get(CUevent handle)
 	return e;
 }
 
-void events_leave(CUevent handle)
+void pool_events_leave(CUevent handle)
 {
 	struct event *e;
 
@@ -68,23 +68,23 @@ void events_leave(CUevent handle)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-void events_leave_node(const CUgraphNodeParams *params)
+void pool_events_leave_node(const CUgraphNodeParams *params)
 {
 	if (params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-		events_leave(params->eventRecord.event);
+		pool_events_leave(params->eventRecord.event);
 }
 
-void events_leave_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+void pool_events_leave_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
 {
 	if (!value)
 		return;
 	if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
-		events_leave(value->programmaticEvent.event);
+		pool_events_leave(value->programmaticEvent.event);
 	else if (id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
-		events_leave(value->launchCompletionEvent.event);
+		pool_events_leave(value->launchCompletionEvent.event);
 }
 
-void events_forget(CUevent handle)
+void pool_events_forget(CUevent handle)
 {
 	struct event *e;
 
@@ -233,7 +233,7 @@ CUresult hook_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
 	struct record record;
 
 	if (flags)
-		events_leave(hEvent);
+		pool_events_leave(hEvent);
 	record_begins(&record, hEvent, hStream);
 	return record_ended(&record, hEvent, real.cuEventRecordWithFlags(hEvent, hStream, flags));
 }
@@ -243,7 +243,7 @@ CUresult hook_cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsi
 	struct record record;
 
 	if (flags)
-		events_leave(hEvent);
+		pool_events_leave(hEvent);
 	record_begins(&record, hEvent, per_thread(hStream));
 	return record_ended(&record, hEvent,
 			    real.cuEventRecordWithFlags_ptsz(hEvent, hStream, flags));

@@ -16,17 +16,17 @@
 #include <cuda.h>
 
 /* Before it is recorded in another way. */
-void events_leave(CUevent event);
-void events_leave_node(const CUgraphNodeParams *params);
-void events_leave_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
+void pool_events_leave(CUevent event);
+void pool_events_leave_node(const CUgraphNodeParams *params);
+void pool_events_leave_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
 
-static inline void events_leave_launch(const CUlaunchConfig *config)
+static inline void pool_events_leave_launch(const CUlaunchConfig *config)
 {
 	for (unsigned int i = 0; config && config->attrs && i < config->numAttrs; i++)
-		events_leave_attribute(config->attrs[i].id, &config->attrs[i].value);
+		pool_events_leave_attribute(config->attrs[i].id, &config->attrs[i].value);
 }
 
 /* Before it is destroyed. */
-void events_forget(CUevent event);
+void pool_events_forget(CUevent event);
 
 #endif

@@ -28,7 +28,7 @@
 
 /* A handle that the program has opened in a context, so many times. */
 struct opened {
-	struct ipc_handle handle;
+	struct sharing_handle handle;
 	CUcontext ctx;    /* no green one */
 	CUdevice user;    /* for which it was opened */
 	CUdevice dev;     /* that has the memory; CU_DEVICE_INVALID: not known */
@@ -64,7 +64,7 @@ static CUresult get_of_driver(CUipcMemHandle *handle, CUdeviceptr ptr)
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-	struct ipc_handle made;
+	struct sharing_handle made;
 	struct vmem_shared shared;
 	struct object_name name;
 	struct vmem_info info;
@@ -88,21 +88,21 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	if (result)
 		return result;
 	memcpy(name.key, shared.key, sizeof(name.key));
-	made = ipc_handle_make(&name);
+	made = sharing_handle_make(&name);
 	made.size = shared.size;
 	made.offset = shared.offset;
 	memcpy(pHandle, &made, sizeof(made));
 	return CUDA_SUCCESS;
 }
 
-static size_t piece_size(const struct ipc_handle *handle, uint32_t piece)
+static size_t piece_size(const struct sharing_handle *handle, uint32_t piece)
 {
 	size_t left = handle->size - piece * VMEM_PIECE;
 
 	return left < VMEM_PIECE ? left : VMEM_PIECE;
 }
 
-static uint32_t piece_count(const struct ipc_handle *handle)
+static uint32_t piece_count(const struct sharing_handle *handle)
 {
 	return (uint32_t)((handle->size + VMEM_PIECE - 1) / VMEM_PIECE);
 }
@@ -126,7 +126,7 @@ static CUresult allow(CUdeviceptr start, size_t size, CUdevice dev)
 }
 
 /* The pieces, side by side, for the device @dev. */
-static CUresult map_at(CUdeviceptr start, const struct ipc_handle *handle,
+static CUresult map_at(CUdeviceptr start, const struct sharing_handle *handle,
 		       const CUmemGenericAllocationHandle *pieces, CUdevice dev)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -167,7 +167,7 @@ static CUresult map(struct opened *made, const CUmemGenericAllocationHandle *pie
 	return result;
 }
 
-static struct opened *find_locked(const struct ipc_handle *handle, CUcontext ctx)
+static struct opened *find_locked(const struct sharing_handle *handle, CUcontext ctx)
 {
 	struct opened *o;
 
@@ -178,7 +178,7 @@ static struct opened *find_locked(const struct ipc_handle *handle, CUcontext ctx
 }
 
 /* True: it is open in that context already, now once more. */
-static bool open_again(const struct ipc_handle *handle, CUcontext ctx, CUdeviceptr *ptr)
+static bool open_again(const struct sharing_handle *handle, CUcontext ctx, CUdeviceptr *ptr)
 {
 	struct opened *o;
 
@@ -226,8 +226,8 @@ static CUresult finish(struct opened *made, CUmemGenericAllocationHandle *pieces
 }
 
 /* Outside the gate. */
-static CUresult import_pieces(const struct ipc_handle *handle, CUmemGenericAllocationHandle *pieces,
-			      uint32_t *got)
+static CUresult import_pieces(const struct sharing_handle *handle,
+			      CUmemGenericAllocationHandle *pieces, uint32_t *got)
 {
 	struct object_name name = {.pid = handle->pid, .legacy = true};
 	CUresult result = CUDA_SUCCESS;
@@ -241,7 +241,7 @@ static CUresult import_pieces(const struct ipc_handle *handle, CUmemGenericAlloc
 	return result;
 }
 
-static CUresult open_anew(const struct ipc_handle *handle, CUcontext ctx, CUdevice dev,
+static CUresult open_anew(const struct sharing_handle *handle, CUcontext ctx, CUdevice dev,
 			  CUdeviceptr *ptr)
 {
 	CUmemGenericAllocationHandle *pieces = calloc(piece_count(handle), sizeof(*pieces));
@@ -268,7 +268,7 @@ static CUresult open_anew(const struct ipc_handle *handle, CUcontext ctx, CUdevi
 	return result;
 }
 
-static CUresult open_ours(CUdeviceptr *ptr, const struct ipc_handle *handle, unsigned int flags)
+static CUresult open_ours(CUdeviceptr *ptr, const struct sharing_handle *handle, unsigned int flags)
 {
 	struct object_name name = {.pid = handle->pid};
 	CUcontext ctx = NULL;
@@ -313,8 +313,8 @@ static CUresult open_of_driver(open_fn open, CUdeviceptr *ptr, CUipcMemHandle ha
 
 static CUresult open_any(open_fn open, CUdeviceptr *ptr, CUipcMemHandle raw, unsigned int flags)
 {
-	struct ipc_handle handle;
-	int error = ipc_handle_parse(&raw, &handle);
+	struct sharing_handle handle;
+	int error = sharing_handle_parse(&raw, &handle);
 
 	if (error == -ENOENT)
 		return open_of_driver(open, ptr, raw, flags);
