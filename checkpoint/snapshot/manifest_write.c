@@ -5,6 +5,7 @@
 #include "common/json_out.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
+#include "common/system/maps.h"
 #include "common/version.h"
 #include "common/gpu.h"
 
@@ -254,18 +255,13 @@ static void unescape(char *path)
  * The files that are mapped as code. Where the job goes on in a new process, they must be the same
  * builds. Data files are left out for two reasons. They may change until the process is stopped for
  * its image, which has its own demands on all files. And closing a file drops all record locks
- * (fcntl) that the program has on it; databases map files that they lock. proc(5) has the format.
+ * (fcntl) that the program has on it; databases map files that they lock.
  */
-static void put_mapped(struct json_out *out, FILE *maps, struct paths *paths)
+static void put_mapped(struct json_out *out, struct maps *maps, struct paths *paths)
 {
-	char line[PATH_MAX + 128];
+	while (maps_next(maps)) {
+		char *path = maps->rights[2] == 'x' ? maps->path : NULL;
 
-	while (fgets(line, sizeof(line), maps)) {
-		char *path = strchr(line, '/'), *rights = strchr(line, ' ');
-
-		line[strcspn(line, "\n")] = '\0';
-		if (!rights || rights[3] != 'x')
-			continue;
 		/* The process image handles devices and files that are really memory. */
 		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
 		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
@@ -286,18 +282,17 @@ static void put_parts(struct json_out *out, const struct snapshot_facts *facts)
 
 static void put_files(struct json_out *out)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
 	struct paths paths = {0};
+	struct maps maps;
 
 	json_open(out, "files", '[');
-	if (maps)
-		put_mapped(out, maps, &paths);
+	maps_open(&maps, 0);
+	put_mapped(out, &maps, &paths);
+	maps_close(&maps);
 	json_close(out, ']');
 	for (size_t i = 0; i < paths.n; i++)
 		free(paths.list[i]);
 	free(paths.list);
-	if (maps)
-		fclose(maps);
 }
 
 static void put_all(struct json_out *out, const struct snapshot_manifest_parts *parts,

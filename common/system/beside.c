@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/system/beside.h"
+#include "common/system/maps.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const stems[] = {"libnvcuvid.so", "libnvidia-encode.so"};
@@ -19,25 +18,18 @@ static bool is_beside(const char *name)
 
 int beside_driver(pid_t pid, char name[static BESIDE_SIZE])
 {
-	char path[64], *line = NULL, *slash;
-	size_t room = 0;
-	int found = 0;
-	FILE *maps;
+	bool found = false;
+	struct maps maps;
+	int error;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	if (!maps)
-		return -errno;
-	while (!found && getline(&line, &room, maps) > 0) {
-		line[strcspn(line, "\n")] = '\0';
-		slash = strrchr(line, '/');
-		found = slash && is_beside(slash + 1);
+	maps_open(&maps, pid);
+	while (!found && maps_next(&maps)) {
+		const char *file = maps.path ? strrchr(maps.path, '/') + 1 : "";
+
+		found = is_beside(file);
 		if (found)
-			snprintf(name, BESIDE_SIZE, "%.*s", BESIDE_SIZE - 1, slash + 1);
+			snprintf(name, BESIDE_SIZE, "%s", file);
 	}
-	if (!found && !feof(maps))
-		found = -errno;
-	free(line);
-	fclose(maps);
-	return found;
+	error = maps_close(&maps);
+	return found ? 1 : error;
 }

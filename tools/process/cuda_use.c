@@ -2,6 +2,7 @@
 #include "tools/process/cuda_use.h"
 
 #include "common/find/find_file.h"
+#include "common/system/maps.h"
 #include "common/system/proc.h"
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/limited.h"
@@ -22,40 +23,6 @@
 #include <unistd.h>
 
 #define DRIVER_STEM "libcuda.so"
-
-/* A file that a process maps: a line of proc_pid_maps(5). */
-struct mapped {
-	char shared, writable;
-	unsigned int major, minor;
-	unsigned long inode;
-	char path[PATH_MAX];
-};
-
-static FILE *open_maps(pid_t pid)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	return fopen(path, "re");
-}
-
-/* The next mapped file. False at the end. */
-static bool next_mapped(FILE *maps, struct mapped *m)
-{
-	char line[PATH_MAX + 128];
-	int path = 0;
-
-	while (fgets(line, sizeof(line), maps)) {
-		line[strcspn(line, "\n")] = '\0';
-		if (sscanf(line, "%*x-%*x %*c%c%*c%c %*x %x:%x %lu %n", &m->writable, &m->shared,
-			   &m->major, &m->minor, &m->inode, &path) != 5 ||
-		    line[path] != '/')
-			continue;
-		snprintf(m->path, sizeof(m->path), "%s", line + path);
-		return true;
-	}
-	return false;
-}
 
 static bool is_stem(const char *name, const char *stem)
 {
@@ -119,26 +86,24 @@ static enum cuda_use use_of_library(pid_t pid, const char *path)
 static enum cuda_use look_at(pid_t pid)
 {
 	enum cuda_use use = CUDA_USE_NONE;
-	struct mapped m;
 	char last[PATH_MAX] = "";
-	FILE *maps = open_maps(pid);
+	struct maps maps;
+	int error;
 
-	if (!maps)
-		return errno == EACCES || errno == EPERM ? CUDA_USE_HIDDEN : CUDA_USE_NONE;
-	errno = 0;
-	while (use != CUDA_USE_CUDAW && next_mapped(maps, &m)) {
+	maps_open(&maps, pid);
+	while (use != CUDA_USE_CUDAW && maps_next(&maps)) {
 		enum cuda_use found;
 
-		if (!strcmp(m.path, last))
+		if (!maps.path || !strcmp(maps.path, last))
 			continue;
-		strcpy(last, m.path);
-		found = use_of_library(pid, m.path);
+		snprintf(last, sizeof(last), "%s", maps.path);
+		found = use_of_library(pid, last);
 		if (found != CUDA_USE_NONE)
 			use = found;
 	}
-	if (use == CUDA_USE_NONE && ferror(maps) && errno == EACCES)
+	error = maps_close(&maps);
+	if (use == CUDA_USE_NONE && (error == -EACCES || error == -EPERM))
 		use = CUDA_USE_HIDDEN;
-	fclose(maps);
 	return use;
 }
 
@@ -228,52 +193,61 @@ static bool is_ancestor(pid_t ancestor, pid_t pid)
 	return false;
 }
 
-/* Files that a process maps shared and for writing; others cannot serve to agree on anything. */
+/* A file that a process maps shared and for writing; others cannot serve to agree on anything. */
+struct shared_file {
+	dev_t device;
+	ino_t inode;
+	char path[PATH_MAX];
+};
+
 struct shared_files {
-	struct mapped *all;
+	struct shared_file *all;
 	size_t n;
 };
 
-static bool next_shared(FILE *maps, struct mapped *m)
+static bool next_shared(struct maps *maps)
 {
-	while (next_mapped(maps, m))
-		if (m->shared == 's' && m->writable == 'w' && m->inode &&
-		    !is_stem(m->path, "/dev/nvidia"))
+	while (maps_next(maps))
+		if (maps->path && maps->rights[1] == 'w' && maps->rights[3] == 's' && maps->inode &&
+		    !is_stem(maps->path, "/dev/nvidia"))
 			return true;
 	return false;
 }
 
 static void shared_files_find(struct shared_files *files, pid_t pid)
 {
-	FILE *maps = open_maps(pid);
-	struct mapped m;
+	struct maps maps;
 
-	while (maps && next_shared(maps, &m)) {
-		struct mapped *all = reallocarray(files->all, files->n + 1, sizeof(*all));
+	maps_open(&maps, pid);
+	while (next_shared(&maps)) {
+		struct shared_file *all = reallocarray(files->all, files->n + 1, sizeof(*all)),
+				   *new;
 
 		if (!all)
 			break;
 		files->all = all;
-		files->all[files->n++] = m;
+		new = &all[files->n++];
+		*new = (struct shared_file){.device = maps.device, .inode = maps.inode};
+		snprintf(new->path, sizeof(new->path), "%s", maps.path);
 	}
-	if (maps)
-		fclose(maps);
+	maps_close(&maps);
 }
 
 /* The path of one of @files that the process @pid maps too; NULL: it maps none. */
 static const char *shared_with(const struct shared_files *files, pid_t pid)
 {
-	FILE *maps = files->n ? open_maps(pid) : NULL;
 	const char *found = NULL;
-	struct mapped m;
+	struct maps maps;
 
-	while (maps && !found && next_shared(maps, &m))
+	if (!files->n)
+		return NULL;
+	maps_open(&maps, pid);
+	while (!found && next_shared(&maps))
 		for (size_t i = 0; i < files->n && !found; i++)
-			if (files->all[i].inode == m.inode && files->all[i].major == m.major &&
-			    files->all[i].minor == m.minor)
+			if (files->all[i].inode == maps.inode &&
+			    files->all[i].device == maps.device)
 				found = files->all[i].path;
-	if (maps)
-		fclose(maps);
+	maps_close(&maps);
 	return found;
 }
 

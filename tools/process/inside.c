@@ -2,6 +2,7 @@
 #include "tools/process/inside.h"
 
 #include "common/protocol/rundir.h"
+#include "common/system/maps.h"
 #include "common/system/proc.h"
 #include "common/text.h"
 
@@ -74,37 +75,30 @@ static bool has_core(pid_t pid)
 enum inside_face inside_face(pid_t pid, struct inside_drivers *drivers)
 {
 	enum inside_face found = INSIDE_NONE;
-	char path[64], first[PATH_MAX] = "", other[PATH_MAX] = "", *line = NULL;
-	size_t room = 0;
+	char first[PATH_MAX] = "", other[PATH_MAX] = "";
+	struct maps maps;
 	int n = 0;
-	FILE *maps;
 
 	*drivers = (struct inside_drivers){0};
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	while (maps && getline(&line, &room, maps) > 0) {
-		char *file = strchr(line, '/'), *deleted, whole[PATH_MAX];
-		unsigned long at, offset;
+	maps_open(&maps, pid);
+	while (maps_next(&maps)) {
+		char *deleted = maps.path ? strstr(maps.path, " (deleted)") : NULL, whole[PATH_MAX];
 		enum inside_face face;
 
-		if (!file || sscanf(line, "%lx-%*s %*s %lx", &at, &offset) != 2)
+		if (!maps.path)
 			continue;
-		file[strcspn(file, "\n")] = '\0';
-		deleted = strstr(file, " (deleted)");
 		if (deleted)
 			*deleted = '\0';
-		snprintf(whole, sizeof(whole), "%s", file);
-		face = face_of(file);
+		snprintf(whole, sizeof(whole), "%s", maps.path);
+		face = face_of(maps.path);
 		/* Each time that a library is loaded, its beginning is mapped once. */
-		if (face != INSIDE_FACE && !offset && is_driver(whole)) {
+		if (face != INSIDE_FACE && !maps.offset && is_driver(whole)) {
 			strcpy(n++ && strcmp(whole, first) != 0 ? other : first, whole);
-			drivers->where += at;
+			drivers->where += maps.begin;
 		}
 		found = face > found ? face : found;
 	}
-	free(line);
-	if (maps)
-		fclose(maps);
+	maps_close(&maps);
 	if (found == INSIDE_FACE && n && n > has_core(pid)) {
 		char past[2 * PATH_MAX + 8];
 

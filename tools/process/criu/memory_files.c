@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/memory_files.h"
 
+#include "common/system/maps.h"
 #include "common/system/memory_fs.h"
 #include "common/text.h"
 #include "tools/process/criu/memory_file.h"
@@ -34,30 +35,22 @@ void memory_files_free(struct memory_files *files)
  */
 static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping *m), void *arg)
 {
-	char path[96], area[64], rights[8], *line = NULL;
 	bool goes_on = true;
-	size_t room = 0;
-	FILE *maps;
+	struct maps maps;
+	char path[96];
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	while (maps && goes_on && getline(&line, &room, maps) > 0) {
-		struct mapping m;
-		int at = 0;
+	maps_open(&maps, pid);
+	while (goes_on && maps_next(&maps)) {
+		struct mapping m = {.path = maps.path, .link = path};
 
-		if (sscanf(line, "%63s %7s %*s %*s %*s %n", area, rights, &at) != 2 || !at ||
-		    line[at] != '/' || rights[1] != 'w' || rights[3] != 's')
+		if (!maps.path || maps.rights[1] != 'w' || maps.rights[3] != 's')
 			continue;
-		snprintf(path, sizeof(path), "/proc/%d/map_files/%s", pid, area);
-		line[strcspn(line, "\n")] = '\0';
-		m.path = line + at;
-		m.link = path;
+		snprintf(path, sizeof(path), "/proc/%d/map_files/%lx-%lx", pid, maps.begin,
+			 maps.end);
 		if (!stat(path, &m.st) && S_ISREG(m.st.st_mode) && m.st.st_nlink && memory_fs(path))
 			goes_on = take(arg, &m);
 	}
-	free(line);
-	if (maps)
-		fclose(maps);
+	maps_close(&maps);
 	return goes_on;
 }
 

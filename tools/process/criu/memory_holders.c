@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/memory_holders.h"
 
+#include "common/system/maps.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,20 +33,12 @@ static void note_holder(const struct memory_files *files, dev_t dev, ino_t ino, 
 /* The lines of proc_pid_maps(5) have the file systems and inodes of the files: the files need not be looked at. */
 static void note_mapped(const struct memory_files *files, pid_t pid)
 {
-	unsigned int major, minor;
-	unsigned long long ino;
-	char path[32], *line = NULL;
-	size_t room = 0;
-	FILE *maps;
+	struct maps maps;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps = fopen(path, "re");
-	while (maps && getline(&line, &room, maps) > 0)
-		if (sscanf(line, "%*s %*s %*s %x:%x %llu", &major, &minor, &ino) == 3)
-			note_holder(files, makedev(major, minor), ino, pid);
-	free(line);
-	if (maps)
-		fclose(maps);
+	maps_open(&maps, pid);
+	while (maps_next(&maps))
+		note_holder(files, maps.device, maps.inode, pid);
+	maps_close(&maps);
 }
 
 /*

@@ -2,6 +2,7 @@
 #include "tools/process/criu/outside.h"
 
 #include "common/protocol/daemon.h"
+#include "common/system/maps.h"
 #include "common/system/proc.h"
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/criu/unix_sockets.h"
@@ -328,26 +329,19 @@ static void look_at_kinds(const struct tree *tree, const struct descriptors *min
 	}
 }
 
-/* The first file of @pid's mappings whose name begins with @prefix, in @path. proc_pid_maps(5) has the format. */
-static bool maps(pid_t pid, const char *prefix, char path[PATH_MAX])
+/* The first file of @pid's mappings whose name begins with @prefix, in @path. */
+static bool maps_file(pid_t pid, const char *prefix, char path[PATH_MAX])
 {
-	char *line = NULL;
-	size_t room = 0;
+	struct maps maps;
 	bool found = false;
-	FILE *file;
 
-	snprintf(path, PATH_MAX, "/proc/%d/maps", pid);
-	file = fopen(path, "re");
-	while (file && !found && getline(&line, &room, file) > 0) {
-		char *name = strchr(line, '/');
-
-		found = name && !strncmp(name, prefix, strlen(prefix));
+	maps_open(&maps, pid);
+	while (!found && maps_next(&maps)) {
+		found = maps.path && !strncmp(maps.path, prefix, strlen(prefix));
 		if (found)
-			snprintf(path, PATH_MAX, "%.*s", (int)strcspn(name, "\n"), name);
+			snprintf(path, PATH_MAX, "%s", maps.path);
 	}
-	free(line);
-	if (file)
-		fclose(file);
+	maps_close(&maps);
 	return found;
 }
 
@@ -361,12 +355,12 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 		pid_t pid = tree->pids[i];
 		const struct descriptor *gpu = descriptors_of(mine, DESCRIPTOR_GPU, pid);
 
-		if (maps(pid, "/SYSV", path))
+		if (maps_file(pid, "/SYSV", path))
 			give(reasons,
 			     "%s has System V shared memory (shmget), which CRIU does not take",
 			     label(pid, name));
 		if (is_job(reasons, pid) || reasons->over ||
-		    (!gpu && !maps(pid, DESCRIPTOR_GPU_PATH, path)))
+		    (!gpu && !maps_file(pid, DESCRIPTOR_GPU_PATH, path)))
 			continue;
 		give(reasons, "its process %s has %s open, and does not use CUDA under cudaw",
 		     label(pid, name), gpu ? gpu->target : path);

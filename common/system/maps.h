@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_MAPS_H
+#define CUDAW_MAPS_H
+/* The mappings of a process, one after the other (proc_pid_maps(5)). */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct maps {
+	/* Of the mapping that maps_next() has found: */
+	unsigned long begin, end;
+	unsigned long offset; /* in the file; bytes */
+	char rights[5];       /* "rwxp", or s for p: shared; - for what it has not */
+	dev_t device;
+	ino_t inode;
+	char *path; /* of the file, as the kernel writes it; NULL: it has none. The caller may change it. */
+
+	FILE *file;
+	char *line;
+	size_t room;
+	int error;
+};
+
+/* Those of @pid; 0: of this process. maps_close() follows in any case. 0 or a negative errno. */
+int maps_open(struct maps *maps, pid_t pid);
+
+/* False at the end. */
+bool maps_next(struct maps *maps);
+
+/* 0, or a negative errno if not all could be read that were asked for. */
+int maps_close(struct maps *maps);
+
+#endif

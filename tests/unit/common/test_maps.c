@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/system/maps.h"
+#include "tests/check_suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SIZE 8192
+
+/* Of this process, by its number and without. */
+static void find(pid_t pid, const void *at, struct maps *maps)
+{
+	ck_assert_int_eq(maps_open(maps, pid), 0);
+	while (maps_next(maps))
+		if (maps->begin == (uintptr_t)at)
+			return;
+	ck_abort_msg("the mapping is not there");
+}
+
+START_TEST(a_mapping_has_all_its_facts)
+{
+	char file[] = "/tmp/test maps:XXXXXX";
+	int fd = mkstemp(file);
+	struct maps maps;
+	struct stat st;
+	void *map;
+
+	ck_assert_int_eq(ftruncate(fd, 2 * SIZE), 0);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, SIZE);
+	ck_assert_ptr_ne(map, MAP_FAILED);
+	find(_i ? getpid() : 0, map, &maps);
+	ck_assert_uint_eq(maps.end - maps.begin, SIZE);
+	ck_assert_uint_eq(maps.offset, SIZE);
+	ck_assert_str_eq(maps.rights, "rw-s");
+	ck_assert_uint_eq(maps.inode, st.st_ino);
+	ck_assert_str_eq(maps.path, file);
+	ck_assert_int_eq(maps_close(&maps), 0);
+	unlink(file);
+}
+END_TEST
+
+START_TEST(one_without_a_file_has_no_path)
+{
+	void *map = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct maps maps;
+
+	find(0, map, &maps);
+	ck_assert_ptr_null(maps.path);
+	ck_assert_str_eq(maps.rights, "---p");
+	while (maps_next(&maps))
+		;
+	ck_assert_int_eq(maps_close(&maps), 0);
+}
+END_TEST
+
+START_TEST(those_that_cannot_be_read)
+{
+	struct maps maps;
+
+	ck_assert_int_eq(maps_open(&maps, INT_MAX), -ENOENT);
+	ck_assert(!maps_next(&maps));
+	ck_assert_int_eq(maps_close(&maps), -ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("maps");
+	TCase *tc = tcase_create("maps");
+
+	tcase_add_loop_test(tc, a_mapping_has_all_its_facts, 0, 2);
+	tcase_add_test(tc, one_without_a_file_has_no_path);
+	tcase_add_test(tc, those_that_cannot_be_read);
+	suite_add_tcase(s, tc);
+	return check_suite_run(s);
+}
