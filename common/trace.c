@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/trace.h"
 #include "common/settings.h"
+#include "common/system/proc.h"
 #include "common/text.h"
 #include "common/version.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -268,20 +268,6 @@ void trace_phase(const char *name)
 	since = now_ns(CLOCK_MONOTONIC);
 }
 
-/* Read as much of the command line as fits. */
-static void read_command(char *buf, size_t size)
-{
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t len = fd < 0 ? 0 : read(fd, buf, size - 1);
-
-	if (fd >= 0)
-		close(fd);
-	buf[len > 0 ? len : 0] = '\0';
-	for (ssize_t i = 0; i + 1 < len; i++)
-		if (!buf[i])
-			buf[i] = ' ';
-}
-
 static void start(void)
 {
 	const char *path = setting_text(SETTING_TRACE);
@@ -303,7 +289,7 @@ static void start(void)
 		pr_err("%s: %s; the program runs without a trace", path, error_text(-error));
 		return;
 	}
-	read_command(command, sizeof(command));
+	host_command(getpid(), command, sizeof(command));
 	begin(&event, "M", "__metadata");
 	trace_text(&event, "name", command);
 	trace_go(&event);

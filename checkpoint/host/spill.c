@@ -173,36 +173,12 @@ void spill_close(void)
 
 int spill_write(const void *data, size_t size, uint64_t offset)
 {
-	const char *p = data;
-
-	while (size) {
-		ssize_t n = pwrite(ownfd_get(&spill), p, size, offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -ENOSPC;
-		p += n;
-		size -= n;
-		offset += n;
-	}
-	return 0;
+	return ownfd_write(&spill, data, size, offset);
 }
 
 int spill_read(void *data, size_t size, uint64_t offset)
 {
-	char *p = data;
+	ssize_t n = ownfd_read(&spill, data, size, offset);
 
-	while (size) {
-		ssize_t n = pread(ownfd_get(&spill), p, size, offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		p += n;
-		size -= n;
-		offset += n;
-	}
-	return 0;
+	return n < 0 ? n : (size_t)n < size ? -EIO : 0;
 }

@@ -61,42 +61,22 @@ static bool turn_direct_off(const struct ownfd *file)
 
 int snapshot_io_write(const struct ownfd *file, const void *data, size_t size, uint64_t offset)
 {
-	for (size_t at = 0; at < size;) {
-		int fd = ownfd_get(file);
-		ssize_t n;
+	int ret;
 
-		if (fd < 0)
-			return -EBADF;
-		n = pwrite(fd, (const char *)data + at, size - at, offset + at);
-		if (n > 0)
-			at += n;
-		else if (n == 0)
-			return -ENOSPC;
-		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(file)))
-			return -errno;
-	}
-	return 0;
+	do
+		ret = ownfd_write(file, data, size, offset);
+	while (ret == -EINVAL && turn_direct_off(file));
+	return ret;
 }
 
 ssize_t snapshot_io_read(const struct ownfd *file, void *data, size_t size, uint64_t offset)
 {
-	size_t at = 0;
+	ssize_t ret;
 
-	while (at < size) {
-		int fd = ownfd_get(file);
-		ssize_t n;
-
-		if (fd < 0)
-			return -EBADF;
-		n = pread(fd, (char *)data + at, size - at, offset + at);
-		if (n > 0)
-			at += n;
-		else if (n == 0)
-			break;
-		else if (errno != EINTR && (errno != EINVAL || !turn_direct_off(file)))
-			return -errno;
-	}
-	return at;
+	do
+		ret = ownfd_read(file, data, size, offset);
+	while (ret == -EINVAL && turn_direct_off(file));
+	return ret;
 }
 
 /* Put the file's size in *@size. Fails if it is not a regular file, or larger than @most. */

@@ -43,6 +43,38 @@ void ownfd_take_restored(struct ownfd *own)
 		ownfd_set(own, own->fd);
 }
 
+int ownfd_write(const struct ownfd *own, const void *data, size_t size, uint64_t offset)
+{
+	size_t at = 0;
+
+	while (at < size) {
+		ssize_t n = pwrite(ownfd_get(own), (const char *)data + at, size - at, offset + at);
+
+		if (n == 0)
+			return -ENOSPC;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		at += n > 0 ? n : 0;
+	}
+	return 0;
+}
+
+ssize_t ownfd_read(const struct ownfd *own, void *data, size_t size, uint64_t offset)
+{
+	size_t at = 0;
+
+	while (at < size) {
+		ssize_t n = pread(ownfd_get(own), (char *)data + at, size - at, offset + at);
+
+		if (n == 0)
+			break;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		at += n > 0 ? n : 0;
+	}
+	return at;
+}
+
 void ownfd_close(struct ownfd *own)
 {
 	int fd = ownfd_get(own);

@@ -15,6 +15,8 @@
  * One thread sets a descriptor while others may read it. Async-signal-safe.
  */
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct ownfd {
@@ -43,6 +45,13 @@ bool ownfd_is_lost(const struct ownfd *own);
  * same.
  */
 void ownfd_take_restored(struct ownfd *own);
+
+/*
+ * Write or read @size bytes at @offset. Writing returns 0 or a negative errno. Reading returns the bytes read, which are
+ * fewer only at the end of the file, or a negative errno. -EBADF: there is none, or the program has closed it.
+ */
+int ownfd_write(const struct ownfd *own, const void *data, size_t size, uint64_t offset);
+ssize_t ownfd_read(const struct ownfd *own, void *data, size_t size, uint64_t offset);
 
 /* Close it, if it is still ours. @own is none then. */
 void ownfd_close(struct ownfd *own);
