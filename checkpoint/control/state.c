@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/state.h"
+#include "checkpoint/control/decide.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #define TERM_TIMEOUT_MS 10000 /* of a resume for a program that handles SIGTERM */
 #define UNDO_TIMEOUT_MS 30000 /* of the pause that undoes a resume */
-#define SUPERSEDED      "superseded by a later request"
 #define RESUME_CAME     "superseded by a later resume"
 #define NO_TURN         "no turn on the GPU came in time; the job stays paused"
 #define REQUESTER_GONE  "the requester disconnected"
@@ -152,31 +151,6 @@ static bool is_unfinished(const struct control_state *s)
 	if (s->snapshot == SNAPSHOT_ASKED || s->snapshot == SNAPSHOT_WRITTEN)
 		return s->plan_pause || s->plan_image;
 	return s->snapshot != SNAPSHOT_NONE;
-}
-
-static struct control_action *act(struct control_actions *actions, enum action_kind kind)
-{
-	assert(actions->n < ACTIONS_MAX);
-	actions->list[actions->n] = (struct control_action){.kind = kind};
-	return &actions->list[actions->n++];
-}
-
-static void answer(struct control_actions *actions, enum server_wait whom, enum action_answer with)
-{
-	struct control_action *a = act(actions, ACT_ANSWER);
-
-	a->whom = whom;
-	a->answer = with;
-}
-
-static void answer_code(struct control_actions *actions, enum server_wait whom, enum end_code code,
-			const char *reason)
-{
-	struct control_action *a = act(actions, ACT_ANSWER);
-
-	a->whom = whom;
-	a->code = code;
-	a->reason = reason;
 }
 
 static void move(struct control_state *s, enum event_kind event, struct control_actions *actions)
@@ -744,41 +718,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 	return 0;
 }
 
-static void start(struct control_state *s, enum activity activity, struct control_actions *actions)
-{
-	struct control_action *a = act(actions, ACT_START);
-
-	s->activity = activity;
-	a->op = control_operation(s);
-	if (activity == ACTIVITY_YIELDING)
-		a->options = s->yield;
-	else if (activity == ACTIVITY_FILLING)
-		a->options = (struct operation_options){.bytes = s->room, .hold = s->room_holds};
-	else
-		a->options = s->options;
-	a->options.hold &= is_wanted(s) || control_is_part(a->op);
-	a->options.joint = s->joint && activity == ACTIVITY_RESUMING;
-	/* Until it is done, others make the image: none that has an operation under way. */
-	a->options.awaits_lock = s->snapshot != SNAPSHOT_OPEN;
-	s->hold = a->options.joint ? HOLD_JOINT : a->options.hold ? HOLD_OPEN : HOLD_NONE;
-	s->joint &= activity != ACTIVITY_RESUMING;
-	s->timeout_ms = s->options.timeout_ms;
-	if (activity == ACTIVITY_YIELDING)
-		s->timeout_ms = s->yield.timeout_ms;
-	if (control_is_part(a->op))
-		return;
-	if (s->whole) /* a later pause may not have said */
-		a->options.release = RELEASE_ALL;
-	if (activity == ACTIVITY_PAUSING || activity == ACTIVITY_RELEASING)
-		s->whole = false;
-	a->options.writes =
-		s->snapshot == SNAPSHOT_ASKED && (a->op == OP_PAUSE || a->op == OP_SNAPSHOT);
-	if (a->options.writes)
-		s->snapshot = SNAPSHOT_WRITTEN;
-}
-
-/* The snapshot is done: the pause ends with it, unless the user wants it. */
-static void close_snapshot(struct control_state *s, struct control_actions *actions)
+void control_close_snapshot(struct control_state *s, struct control_actions *actions)
 {
 	s->snapshot = SNAPSHOT_NONE;
 	if (!is_wanted_anyway(s)) {
@@ -787,61 +727,4 @@ static void close_snapshot(struct control_state *s, struct control_actions *acti
 	}
 	s->wishes[WISHER_SNAPSHOT] = false;
 	act(actions, ACT_LOCK);
-}
-
-void control_decide(struct control_state *s, bool untidy, bool kept,
-		    struct control_actions *actions)
-{
-	bool paused, waits;
-
-	if (s->activity != ACTIVITY_IDLE)
-		return;
-	if (s->snapshot == SNAPSHOT_CLOSING)
-		close_snapshot(s, actions);
-	s->called &= s->rest != STATE_RUNNING;
-	waits = s->lease == LEASE_GONE && !control_wants_paused(s);
-	if (waits && s->rest == STATE_PAUSED)
-		s->rest = STATE_WAITING;
-	paused = s->rest != STATE_RUNNING && (s->rest != STATE_WAITING || !control_wants_paused(s));
-	if (s->trim) {
-		s->trim = false;
-		start(s, ACTIVITY_TRIMMING, actions);
-	} else if (s->lease == LEASE_ASKED) {
-		s->lease = LEASE_GONE;
-		start(s, ACTIVITY_YIELDING, actions);
-	} else if (waits && s->fill && s->snapshot != SNAPSHOT_ASKED) {
-		s->fill = false;
-		start(s, ACTIVITY_FILLING, actions);
-	} else if (control_wants_paused(s) != paused && !waits) {
-		if (paused) /* it may have been held */
-			answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
-		start(s, paused ? ACTIVITY_RESUMING : ACTIVITY_PAUSING, actions);
-	} else if (s->snapshot == SNAPSHOT_ASKED) {
-		start(s, ACTIVITY_WRITING, actions);
-	} else if (control_wants_paused(s) && s->holder && s->undoes) {
-		/* It was to run, and runs if its client gives up. */
-		if (s->hold != HOLD_OPEN)
-			act(actions, ACT_REST);
-		s->hold = HOLD_OPEN;
-	} else if (s->whole && kept && s->rest == STATE_PAUSED) {
-		s->holder = 0; /* the job is at rest: there is nothing to hold */
-		start(s, ACTIVITY_RELEASING, actions);
-	} else {
-		s->whole = s->joint = false;
-		s->hold = HOLD_NONE;
-		if (waits) {
-			answer(actions, WAITS_RUNNING, ANSWER_TURN);
-		} else {
-			answer(actions, paused ? WAITS_PAUSED : WAITS_RUNNING, ANSWER_STATE);
-			answer_code(actions, WAITS_RUNNING, END_BUSY, SUPERSEDED);
-		}
-		answer_code(actions, WAITS_PAUSED, END_BUSY, SUPERSEDED);
-		answer(actions, WAITS_DONE, ANSWER_STATE);
-		s->holder = 0;
-		if (untidy)
-			start(s, ACTIVITY_TIDYING, actions);
-		else if (s->probe && s->rest == STATE_RUNNING)
-			start(s, ACTIVITY_PROBING, actions);
-	}
-	s->probe = false;
 }
