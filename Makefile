@@ -30,6 +30,11 @@ $(call say,$(1),$@)
 $(Q)
 endef
 
+# Link what the target needs, and the libraries $(1). An archive comes behind the objects that need it.
+define link
+$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $(filter-out %.a,$^) $(filter %.a,$^) $(1) -ldl -pthread -o $@
+endef
+
 # SANITIZE=address,undefined or thread: see the target "check-sanitizers".
 # ASan keeps its heap where vmem's addresses are, and TSan knows only some ranges, and no fences.
 SANFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -Wno-tsan -Wno-format-truncation -DVMEM_BASE=0x550100000000UL)
@@ -185,7 +190,7 @@ $(AUDITOR): $(addprefix $(OBJ)/audit/,wrapper/audit/audit.o wrapper/audit/syscal
 	$(call begin,LD)$(CC) -shared -nostdlib $(CFLAGS) $(LDFLAGS) -Wl,-z,relro -Wl,-z,now -Wl,-z,defs -Wl,--build-id $^ -o $@
 
 $(FREEMEM): $(call c_objects,checkpoint/release/freemem_main.c) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
+	$(call link)
 
 $(OBJ)/cudart-%/runtime.o: wrapper/face/runtime.c $(GEN)/cudart-%/libcudart.S
 	$(call begin,CC)$(COMPILE) -I$(GEN)/cudart-$* -DCUDART_SONAME='"libcudart.so.$*"' -c $< -o $@
@@ -197,13 +202,13 @@ $(LIBDIR)/libcudart.so.%: $(ON_LOAD) $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/l
 		-Wl,-rpath,'$$ORIGIN' -Wl,--version-script,$(GEN)/cudart-$*/libcudart.map $^ -ldl -o $@
 
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ $(COMMAND_LIBS) -ldl -pthread -o $@ $(or_no_archive)
+	$(call link,$(COMMAND_LIBS)) $(or_no_archive)
 
 $(DAEMON) $(CLOCKED_DAEMON): $(call c_objects,tools/daemon/*.c $(addprefix tools/job/,reach.c rest.c steps.c directories.c journals.c)) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $(filter %.o,$^) $(COMMON) $(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)) -ldl -pthread -o $@
+	$(call link,$(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)))
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LDFLAGS) $^ -pthread -o $@
+	$(call link)
 
 # ---- tests and benches ----------------------------------------------------------------------
 

@@ -52,10 +52,10 @@ $(BENCH_DISK): tests/bench/bench_disk.c | $(O)/.deps
 	$(call begin,CC)$(CC) -std=gnu11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $< -pthread -o $@
 
 $(BENCH_TOUCH): $(call c_objects,tests/bench/bench_touch.c) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
+	$(call link)
 
 $(SIMSMI): $(call c_objects,tests/sim/simsmi.c)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ -pthread -o $@
+	$(call link)
 
 GUEST_PACKAGES := libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 perl golang-go openjdk-17-jdk-headless \
 		  openmpi-bin python3-yaml
@@ -72,8 +72,10 @@ deps-slurm:
 
 # ---- tests ----------------------------------------------------------------------------------
 
+CHECK_LIBS = $$(pkg-config --libs check)
+
 $(O)/tests/unit/%: $(OBJ)/tests/unit/%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(LINK_UNCANCELLED) $^ $$(pkg-config --libs check) $(CORE_LIBS) -ldl -pthread -o $@
+	$(call link,$(LINK_UNCANCELLED) $(CHECK_LIBS) $(CORE_LIBS))
 
 # Its allocations are to fail, and those of the libraries in it.
 comma := ,
@@ -98,14 +100,11 @@ $(O)/tests/unit/checkpoint/test_transfer: private CFLAGS += $(addprefix -Wl$(com
 $(O)/tests/unit/checkpoint/test_transfer: | $(SIM)
 
 $(MKSNAPSHOT): $(OBJ)/tests/unit/mksnapshot.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $(CORE_LIBS) -ldl -pthread -o $@
-
-# What a target has beside its pattern's objects comes last in $^, and an archive must come behind it.
-in_link_order = $(filter %.o,$^) $(filter %.a,$^)
+	$(call link,$(CORE_LIBS))
 
 # kparams stands alone.
 $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(KPARAMS_LIBS) -o $@
+	$(call link,$(CHECK_LIBS) $(KPARAMS_LIBS))
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
 $(O)/tests/fuzz/replay_lines: $(addprefix $(OBJ)/,checkpoint/control/request.o tools/job/reach.o tools/job/status.o tools/job/steps.o)
@@ -121,7 +120,7 @@ $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_parties*.c)): $(OBJ)/tes
 # It sets the clock.
 $(O)/tests/unit/daemon/test_now: private CFLAGS += -Wl,--wrap=clock_ms
 $(O)/tests/unit/daemon/%: $(OBJ)/tests/unit/daemon/%.o $(TOOLS) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $$(pkg-config --libs check) $(INI_LIBS) -ldl -pthread -o $@
+	$(call link,$(CHECK_LIBS) $(INI_LIBS))
 
 # Parts of the command.
 # It sets the clock.
@@ -131,20 +130,20 @@ $(addprefix $(O)/tests/unit/tools/test_,coordinate together): private CFLAGS += 
 $(O)/tests/unit/tools/test_together: private CFLAGS += -Wl,--wrap=usleep
 $(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
+	$(call link,$(CHECK_LIBS) $(COMMAND_LIBS))
 
 $(O)/tests/unit/checkpoint/test_host_image: $(OBJ)/tests/unit/checkpoint/test_host_image.o $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) $(COMMAND_LIBS) -ldl -pthread -o $@
+	$(call link,$(CHECK_LIBS) $(COMMAND_LIBS))
 
-FUZZ_LIBS := $(COMMAND_LIBS) $(INI_LIBS) -ldl -pthread
+FUZZ_LIBS := $(COMMAND_LIBS) $(INI_LIBS)
 
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $(in_link_order) $(FUZZ_LIBS) -o $@
+	$(call link,$(FUZZ_LIBS))
 
 # With RELOCATABLE=1 it needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
 $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
 	$(call begin,CLANG)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -o $@
+		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -ldl -pthread -o $@
 
 $(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
 # What is for the faces alone needs their linking.
@@ -156,7 +155,7 @@ $(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/cod
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c system/write_signals.c size.c text.c)
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ $$(pkg-config --libs check) -ldl -pthread -o $@
+	$(call link,$(CHECK_LIBS))
 
 PROGRAM_HEADERS := $(wildcard tests/programs/*.h)
 
@@ -169,7 +168,7 @@ $(O)/tests/programs/%: tests/programs/%.c $(PROGRAM_HEADERS) | $(O)/.deps
 $(O)/tests/programs/fork_binding: CFLAGS += -rdynamic
 
 $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoint/engine/digest.c vmem/cuda_driver.c) $(COMMON)
-	$(call begin,LD)$(CC) $(CFLAGS) $(SANFLAGS) $^ -ldl -pthread -o $@
+	$(call link)
 
 # What tests preload into a job comes before the sanitizers' runtime, so it is built without.
 $(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
