@@ -79,9 +79,9 @@ $(O)/tests/unit/%: $(OBJ)/tests/unit/%.o $(DRIVER_OBJS) $(GEN)/libcuda.S $(CORE)
 
 # Its allocations are to fail, and those of the libraries in it.
 comma := ,
-$(O)/tests/unit/checkpoint/test_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
+$(O)/tests/unit/checkpoint/test_engine_fault_pairs: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray \
 	posix_memalign mmap madvise pthread_create)
-$(O)/tests/unit/checkpoint/test_fault_pairs: | $(SIM)
+$(O)/tests/unit/checkpoint/test_engine_fault_pairs: | $(SIM)
 
 # They set the clock.
 $(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/test_gate_closed): private CFLAGS += \
@@ -231,8 +231,8 @@ endif
 PY_TESTS := $(wildcard $(addprefix tests/jobs/test_,turns_job.py sharing.py) tests/guests/test_*.py \
 	    $(addprefix tests/jobs/test_,faults.py snapshot_pauses.py parts.py shared.py translated.py) tests/cli/test_snapshot_write.py)
 PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
-LONG_UNIT_TESTS := $(filter %/test_fault_pairs %/kparams/test_libs,$(UNIT_TESTS))
-QUICK := $(addprefix tests/jobs/test_,control.py first_calls.py forked.py)
+LONG_UNIT_TESTS := $(filter %/test_engine_fault_pairs %/test_kparams_libs,$(UNIT_TESTS))
+QUICK := $(addprefix tests/jobs/test_,crossing.py first_calls.py forked.py)
 TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 # Unit tests without threads and without a clock: a failure is no chance.
 CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
@@ -290,11 +290,11 @@ soak: TURNS_SOAK ?= 500 200 50
 soak: export TURNS_SOAK := $(TURNS_SOAK)
 soak: export PAIRS := all
 soak: export PARTS_SECONDS := 60
-soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
+soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 	$(Q)$(MAKE) --no-print-directory check \
-		ONLY='$(filter-out test_turns_soak.py test_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
+		ONLY='$(filter-out test_turns_soak.py test_engine_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_turns_soak.py \
-		$(addprefix $(O)/tests/unit/checkpoint/,test_fault_pairs test_parts)
+		$(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 
 ## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT
 mutants: $(patsubst %.c,$(O)/%,$(wildcard tests/unit/daemon/test_*.c))
@@ -413,7 +413,7 @@ $(filter-out %/kernels.o,$(LOOPS)): private CFLAGS += -O2
 $(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-name=lib$(RUNTIME)_preinit.o) -l$(RUNTIME)
 
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_fault_pairs checkpoint/test_parts): private CFLAGS += -no-pie
+$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_engine_fault_pairs checkpoint/test_engine_parts): private CFLAGS += -no-pie
 # In unit tests the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's check of &gate_self
 # goes by. ASan still reports what uses a null pointer.
 GATED := $(patsubst %.c,$(OBJ)/%.o,$(shell grep -rlE --include='*.c' 'gate_(enter|exit|self)' wrapper checkpoint tests/unit))

@@ -110,6 +110,17 @@ def test_every_page_is_named():
     equal([page for page in inner if page.removeprefix("docs/") not in texts["docs/architecture.md"]], [])
 
 
+def test_tests_are_found_by_their_names():
+    """A unit test bears the name of a file or directory of the product, and no two tests are called alike."""
+    named = {os.path.splitext(name)[0] for top in ("common", "kparams", "vmem", "checkpoint", "wrapper", "tools")
+             for _, directories, files in os.walk(os.path.join(REPOSITORY, top)) for name in directories + files}
+    tests = glob.glob("tests/**/test_*.[cp]*", root_dir=REPOSITORY, recursive=True)
+    names = [os.path.basename(path) for path in tests if path.endswith((".c", ".py"))]
+    odd = [path for path in tests if path.startswith("tests/unit/")
+           and not any(f"{os.path.basename(path)[5:-2]}_".startswith(f"{name}_") for name in named)]
+    equal((odd, sorted({name for name in names if names.count(name) > 1})), ([], []))
+
+
 def test_the_map_is_short():
     words = len(pages()["docs/architecture.md"].split())
     assert words <= 1500, f"docs/architecture.md has {words} words"
