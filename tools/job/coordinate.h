@@ -9,15 +9,12 @@
  * before the commit, the others run on; if it fails afterwards, the others are resumed.
  *
  * Resume: each process is asked to regain its memory, and gets a pact (common/protocol/pact.h) by which they agree to
- * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. Jobs
- * of an earlier cudaw do not know it: when all have their memory, they are told to commit, or to give
- * it back.
+ * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. If no pact
+ * can be made, they are told to commit when all have their memory, or to give it back.
  *
- * All pause or none, even if this command is killed between two commits: the processes of a party
- * share an eventfd, which is written before the first commit (protocol.h). A job of an earlier
- * cudaw does not read it, and runs on; a resume or another pause repairs this. The same repairs a
- * party in which a process fails after the commit, if this command is killed before it resumes the
- * others.
+ * All pause or none, even if this command is killed between two commits: the processes of a party share an eventfd,
+ * which is written before the first commit (protocol.h). If a process fails after the commit, and this command is
+ * killed before it resumes the others, a resume or another pause repairs that.
  */
 #include "tools/job/jobs.h"
 
