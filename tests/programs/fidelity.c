@@ -790,6 +790,7 @@ static void case_stack(void)
 /* ---- stream-ordered allocations ----------------------------------------------------------- */
 
 #include "tests/programs/fidelity_pools.h"
+#include "tests/programs/fidelity_full_pools.h"
 
 /* ---- legacy IPC ---------------------------------------------------------------------------- */
 
