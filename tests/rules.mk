@@ -140,19 +140,16 @@ FUZZ_LIBS := $(COMMAND_LIBS) $(INI_LIBS)
 $(O)/tests/fuzz/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(CORE)
 	$(call link,$(FUZZ_LIBS))
 
-# With RELOCATABLE=1 it needs no more than libc where it runs. The sources are compiled again, with the fuzzer in them.
-$(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h | $(O)/.deps
-	$(call begin,CLANG)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined \
-		-fno-sanitize-recover=all -static-libgcc -static-libstdc++ $(filter %.c,$^) $(FUZZ_LIBS) -ldl -pthread -o $@
+# With RELOCATABLE=1 it needs no more than libc where it runs. What is fuzzed is compiled again, with the fuzzer in it.
+$(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuzz.h $(CORE) | $(O)/.deps
+	$(call begin,CLANG)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+		-static-libgcc -static-libstdc++ $(filter %.c,$^) $(filter %.a,$^) $(FUZZ_LIBS) -ldl -pthread -o $@
 
-$(O)/tests/fuzz/fuzz_snapshot: private DEFINES += -DCUDAW_VERSION='"$(VERSION)"'
-# What is for the faces alone needs their linking.
-$(O)/tests/fuzz/fuzz_snapshot: $(filter-out %/forks.c %/uncancelled.c,$(wildcard common/*.c common/*/*.c checkpoint/snapshot/*.c))
+$(O)/tests/fuzz/fuzz_snapshot: $(wildcard checkpoint/snapshot/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/find/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c common/protocol/beacon.c
-$(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c checkpoint/snapshot/codec.c $(addprefix tools/job/,reach.c status.c steps.c) \
-	$(addprefix common/,protocol/lines.c nvml.c system/ownfd.c text.c)
-$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c $(addprefix common/,conf_file.c log.c nvml.c system/ownfd.c settings.c system/signal_name.c system/write_signals.c size.c text.c)
+$(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c common/protocol/lines.c $(addprefix tools/job/,reach.c status.c steps.c)
+$(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c common/conf_file.c
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o
 	$(call link,$(CHECK_LIBS))
