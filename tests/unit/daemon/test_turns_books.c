@@ -161,6 +161,23 @@ START_TEST(one_that_was_idle_is_preferred_if_it_had_less)
 }
 END_TEST
 
+/* Whoever starves behind it is the first one that can be served, and is not to wait for the end of a turn. */
+START_TEST(one_that_starves_is_served_before_one_that_cannot_fit)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90), *starves;
+
+	first->phase_since = NOW - 5000;
+	turns_there(t, 0, CAPACITY);
+	waits(t, 110, 200000, 0);
+	starves = waits(t, 90, 100000, 50000);
+	decide(t, NOW + 20);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
+	ck_assert_uint_eq(first->leaves_for, starves->id);
+	turns_free(t);
+}
+END_TEST
+
 /* Others have come to have memory: who leaves for it leaves for nobody. */
 START_TEST(a_hand_over_to_one_that_does_not_fit_any_more_ends)
 {
@@ -432,6 +449,7 @@ int main(void)
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
+	tcase_add_test(cases, one_that_starves_is_served_before_one_that_cannot_fit);
 	tcase_add_test(cases, a_hand_over_to_one_that_does_not_fit_any_more_ends);
 	tcase_add_test(cases, idleness_is_watched_while_somebody_waits);
 	tcase_add_loop_test(cases, kernels_have_no_longer_than_is_set, 0,
