@@ -503,6 +503,7 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 	if (m->asked && m->party->round == ROUND_OUT)
 		m->out = true;
 	if (m->party->together) {
+		party_tell_needs(p, m->party, now);
 		if (m->party->round != ROUND_OUT)
 			turns_progress(p->turns, m->party->member, now);
 		return;

@@ -247,6 +247,25 @@ START_TEST(one_that_is_left_of_two_comes_back)
 }
 END_TEST
 
+/* The second one does not take its room, so that others have it, and not what the first one has taken. */
+START_TEST(what_was_taken_of_room_counts_when_that_is_taken_back)
+{
+	struct turns *t;
+	uint32_t first, second;
+
+	t = parties_turns(w.parties);
+	have_room(&first, &second);
+	parties_shown(w.parties, second, 0, 0, w.now, w.now);
+	parties_mapped(w.parties, first, 30 * MIB, w.now);
+	parties_shown(w.parties, first, 0, 30 * MIB, w.now, w.now);
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	ck_assert_int_eq(books_free(t, 0), 40 * MIB);
+	w.now += 31000;
+	ck_assert(!is_ordered(PARTY_ROOM, first));
+	ck_assert_int_eq(books_free(t, 0), 70 * MIB);
+}
+END_TEST
+
 /* They are called off, and may have taken their room by then. */
 START_TEST(room_counts_until_it_is_given_back)
 {
@@ -674,6 +693,7 @@ int main(void)
 	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
 	tcase_add_loop_test(cases, one_that_fails_before_it_gives_brings_all_back, 0, 2);
 	tcase_add_test(cases, one_that_is_left_of_two_comes_back);
+	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
 	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
