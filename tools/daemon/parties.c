@@ -195,19 +195,15 @@ static void forget_growth(struct parties *p, const struct process *m, double now
 		     now);
 }
 
-/* What @m has on @gpu, or may come to have there before it says so. */
+/* What @m has on @gpu, or may come to have there without more room. */
 static uint64_t may_have(struct parties *p, const struct process *m, int gpu)
 {
 	const struct party *party = m->party;
-	uint64_t has = m->mapped[gpu], total = m->total[gpu];
-	bool only = party_only_gpu(p, m) == gpu;
 
 	/* What is out may have to come back, until all give, or the order is done. */
-	if (party->together && party->owed && !party->was && !party->frees)
-		return size_max(has, total);
-	if (party->together && m->room)
-		has = size_max(has, only ? size_min(m->room, total) : total);
-	return party->frees && only ? size_less(has, m->freeing) : has;
+	if (party->owed && !party->was && !party->frees)
+		return size_max(m->mapped[gpu], m->total[gpu]);
+	return party_only_gpu(p, m) == gpu ? size_less(m->mapped[gpu], m->freeing) : m->mapped[gpu];
 }
 
 /* Tell the books what the job has on @gpu. */

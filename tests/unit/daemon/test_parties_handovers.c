@@ -247,6 +247,60 @@ START_TEST(one_that_is_left_of_two_comes_back)
 }
 END_TEST
 
+/* All that is said of its bytes is of both. */
+START_TEST(one_with_two_gpus_keeps_its_memory_until_it_is_out)
+{
+	struct turns *t;
+	uint32_t wide, narrow, other;
+
+	t = parties_turns(w.parties);
+	wide = join_on("gives", 0, 30, 30);
+	parties_need(w.parties, wide, 1, 30 * MIB, 30 * MIB, w.now);
+	narrow = join_on("gives", 0, 20, 20);
+	other = join_on("other", 0, 40, 40);
+	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, wide);
+	is_drained(wide);
+	is_drained(narrow);
+	wait_for_order(PARTY_SAY, wide);
+	parties_freed(w.parties, wide, 30 * MIB, w.now);
+	parties_freed(w.parties, narrow, 10 * MIB, w.now);
+	ck_assert(!is_ordered(PARTY_TRY, other));
+	ck_assert_int_eq(books_free(t, 0), 20 * MIB);
+	ck_assert_int_eq(books_free(t, 1), 70 * MIB);
+	end_move(narrow, 10 * MIB);
+	end_move(wide, 0);
+	ck_assert(is_ordered(PARTY_TRY, other));
+}
+END_TEST
+
+/* Both are out, and the other job still gives the last of the memory that they need. */
+static void begin_to_fill(uint32_t *first, uint32_t *second, uint32_t *other)
+{
+	begin_two(first, second, other, TURNS_OK);
+	end_move(*second, 0);
+	wait_for_order(PARTY_TRY, *other);
+	parties_need(w.parties, *other, 0, 70 * MIB, 70 * MIB, w.now);
+	parties_want(w.parties, *first, w.now);
+	wait_for_order(PARTY_YIELD, *other);
+	parties_freed(w.parties, *other, 20 * MIB, w.now);
+	wait_for_order(PARTY_ROOM, *second);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, *second) >> 20, 20);
+}
+
+/* It needs memory, too, and the job gets no more than there is. */
+START_TEST(one_joins_while_room_comes)
+{
+	uint32_t first, second, third, other;
+
+	begin_to_fill(&first, &second, &other);
+	third = join_on("two", 0, 0, 10);
+	ck_assert(!is_ordered(PARTY_ROOM, second));
+	ck_assert_int_eq(books_free(parties_turns(w.parties), 0), 0);
+	parties_leave(w.parties, third, w.now);
+}
+END_TEST
+
 /* The second one does not take its room, so that others have it, and not what the first one has taken. */
 START_TEST(what_was_taken_of_room_counts_when_that_is_taken_back)
 {
@@ -693,6 +747,8 @@ int main(void)
 	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
 	tcase_add_loop_test(cases, one_that_fails_before_it_gives_brings_all_back, 0, 2);
 	tcase_add_test(cases, one_that_is_left_of_two_comes_back);
+	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
+	tcase_add_test(cases, one_joins_while_room_comes);
 	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
 	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
