@@ -141,40 +141,91 @@ static bool has_all_room(struct parties *p, const struct party *party)
 	return true;
 }
 
-/* What @m may have of its job's room on its GPU: what the others of the job leave of it, but no more than it needs. */
-static uint64_t room_of(struct parties *p, const struct party *party, const struct process *m)
+/* How the processes of a job share its room. */
+struct division {
+	bool parts; /* each takes it as it comes; else all at once, if there is enough for @all */
+	bool all;
+	__int128 left[TURNS_GPUS]; /* beside what they have, or were told that they may have */
+};
+
+static uint64_t share_of(const struct process *m, int gpu)
 {
-	uint64_t left, total = party_sum(m->total);
-	int gpu = party_only_gpu(p, m);
+	return gpu < 0 ? 0 : size_max(m->room, m->mapped[gpu]);
+}
+
+static struct division divide(struct parties *p, const struct party *party)
+{
+	struct division d = {.parts = party_takes_parts(p, party), .all = has_all_room(p, party)};
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		d.left[g] = party->room[g];
+	FOR_EACH_OF(p, party, m) {
+		int gpu = party_only_gpu(p, m);
+
+		if (gpu >= 0)
+			d.left[gpu] -= share_of(m, gpu);
+	}
+	return d;
+}
+
+/* What @m may have of its job's room on @gpu, its only one: what the others leave of it, but no more than it needs. */
+static uint64_t room_of(const struct party *party, const struct process *m, int gpu,
+			const struct division *d)
+{
+	uint64_t total = party_sum(m->total);
+	__int128 left;
 
 	if (!party->together)
 		return gpu < 0 ? party->bytes : party->room[gpu];
-	if (!party_takes_parts(p, party))
-		return has_all_room(p, party) ? total : m->room;
+	if (!d->parts)
+		return d->all ? total : m->room;
 	if (gpu < 0)
 		return 0; /* it has no memory */
-	left = party->room[gpu];
-	FOR_EACH_OF(p, party, other)
-		if (other != m && party_only_gpu(p, other) == gpu)
-			left = size_less(left, size_max(other->room, other->mapped[gpu]));
-	return size_min(left, total);
+	left = d->left[gpu] + share_of(m, gpu);
+	return left < 0 ? 0 : left < total ? (uint64_t)left : total;
 }
 
-static void order_process(struct parties *p, const struct party *party, struct process *m)
+/* To those that have not been told so. @anew: to all. */
+static void tell_room(struct parties *p, const struct party *party, bool anew)
 {
-	struct party_order order = {.id = m->id, .hold = party->together};
+	struct division d = divide(p, party);
 
-	if (party->round == ROUND_OUT) {
-		order.kind = PARTY_YIELD;
-		order.bytes = part_of(p, party, m);
-		m->gives = size_min(order.bytes, party_sum(m->mapped));
-		order.context = party->context && !party->together;
-		order.timeout_ms = party->timeout_ms;
-	} else {
-		order.kind = PARTY_ROOM;
-		order.bytes = m->room = room_of(p, party, m);
+	FOR_EACH_OF(p, party, m) {
+		int gpu = party_only_gpu(p, m);
+		uint64_t had, room = room_of(party, m, gpu, &d);
+
+		if (!m->asked || (room == m->room && !anew))
+			continue;
+		had = share_of(m, gpu);
+		m->room = room;
+		if (gpu >= 0)
+			d.left[gpu] += (__int128)had - share_of(m, gpu);
+		give(p, &(struct party_order){.kind = PARTY_ROOM,
+					      .id = m->id,
+					      .hold = party->together,
+					      .bytes = room});
 	}
-	give(p, &order);
+}
+
+static void tell_yield(struct parties *p, struct party *party)
+{
+	FOR_EACH_OF(p, party, m) {
+		uint64_t bytes;
+
+		if (!m->asked)
+			continue;
+		/* One that is out is at rest. */
+		if (m->out && party->rest.ranks)
+			rest_leave(&party->rest, m->rank);
+		bytes = part_of(p, party, m);
+		m->gives = size_min(bytes, party_sum(m->mapped));
+		give(p, &(struct party_order){.kind = PARTY_YIELD,
+					      .id = m->id,
+					      .hold = party->together,
+					      .bytes = bytes,
+					      .context = party->context && !party->together,
+					      .timeout_ms = party->timeout_ms});
+	}
 }
 
 /* Ask those who are not where the job is to be; for a new order to give memory, all. */
@@ -208,14 +259,10 @@ static void begin_round(struct parties *p, struct party *party, double now)
 			m->asked = false;
 		return;
 	}
-	FOR_EACH_OF(p, party, m) {
-		if (!m->asked)
-			continue;
-		/* One that is out is at rest. */
-		if (m->out && party->rest.ranks)
-			rest_leave(&party->rest, m->rank);
-		order_process(p, party, m);
-	}
+	if (party->round == ROUND_OUT)
+		tell_yield(p, party);
+	else
+		tell_room(p, party, true);
 }
 
 /* Processes that could not follow their job do so on their own. */
@@ -309,14 +356,6 @@ static bool may_begin(struct parties *p, const struct party *party)
 	return party_takes_parts(p, party) || has_all_room(p, party);
 }
 
-/* There is more room than its processes were told, or less. */
-static void tell_room(struct parties *p, struct party *party)
-{
-	FOR_EACH_OF(p, party, m)
-		if (m->asked && room_of(p, party, m) != m->room)
-			order_process(p, party, m);
-}
-
 /*
  * Others may have what is freed once each process has shown that it can give its own: before, one may fail, and then
  * all run on. One that gives nothing need not show it, though it may wait for the others. The GPU has memory that it
@@ -344,7 +383,7 @@ static bool advance(struct parties *p, struct party *party, double now)
 		if (party->together)
 			lead(p, party, now);
 		if (party->round == ROUND_IN)
-			tell_room(p, party);
+			tell_room(p, party, false);
 		note_freed(p, party, now);
 		if (any_asked(p, party))
 			return false;

@@ -379,6 +379,22 @@ START_TEST(one_is_told_that_it_has_less_room)
 }
 END_TEST
 
+/* Neither has taken its room, and others have come to have most of it. */
+START_TEST(two_are_told_that_they_have_less_room)
+{
+	uint32_t first, second;
+
+	have_room(&first, &second);
+	parties_shown(w.parties, first, 0, 0, w.now, w.now);
+	parties_shown(w.parties, second, 0, 0, w.now, w.now);
+	w.now += 31000;
+	join_on("other", 0, 80, 80);
+	wait_for_order(PARTY_ROOM, first);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, first) >> 20, 0);
+	ck_assert_uint_eq(ordered_bytes(PARTY_ROOM, second) >> 20, 20);
+}
+END_TEST
+
 /*
  * On the other GPU the first one was let allocate. It may have memory there for a while; later it has nothing: the
  * driver had no memory after all, say.
@@ -753,6 +769,7 @@ int main(void)
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
 	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
+	tcase_add_test(cases, two_are_told_that_they_have_less_room);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_loop_test(cases, room_on_one_gpu_is_not_given_on_another, 0, 2);
 	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
