@@ -65,9 +65,11 @@ static bool may_fit(const struct turns *t, const struct account *e)
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		uint64_t there = t->there[g];
 
+		if (!there || e->need[g].total <= there)
+			continue;
 		FOR_EACH_MEMBER(t, x)
 			there += context_for(t, e, x, g);
-		if (t->there[g] && e->need[g].total > there)
+		if (e->need[g].total > there)
 			return false;
 	}
 	return true;
