@@ -98,14 +98,14 @@ class Sharers(Held):
     """Three processes that share memory; one that misses another one lives on. They copy only in a pause, as
     the first one waits for lines, and the others for that."""
 
-    def __init__(self, name, held_call, *extra):
-        self.held_call, self.extra = held_call, extra
+    def __init__(self, name, held_call, *extra, env=None):
+        self.held_call, self.extra, self.env = held_call, extra, env or {}
         super().__init__(name, 3)
 
     def start(self):
         job = Job("sharing", "--ranks", 3, "--objects", 2, "--mib", 2, "--steps", 100000000, "--each-line", 1,
                   "--apart", 1, "--stays", 1, *self.extra, name=self.name,
-                  env={"CUDAW_SIM_HELD_CALL": self.held_call,
+                  env={**self.env, "CUDAW_SIM_HELD_CALL": self.held_call,
                        **{f"CUDAW_SIM_HOLD_{way}": file[:-2] for way, file in self.files[0].items()}})
         job.process.stdin.write("\n" * 4)
         return job
