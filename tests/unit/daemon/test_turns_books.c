@@ -161,6 +161,24 @@ START_TEST(one_that_was_idle_is_preferred_if_it_had_less)
 }
 END_TEST
 
+/* Of which one still lacks memory: it does not know which of the bytes that it is told of are where. */
+START_TEST(one_on_two_gpus_gets_all_at_once)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90), *wide = waits(t, 40, 100, 0);
+
+	turns_capacity(t, 1, CAPACITY);
+	turns_need(t, wide->id, 1, 0, 40 * GIB, NOW);
+	ck_assert_uint_eq(successor(t, first, NOW), wide->id);
+	ck_assert_ptr_null(order_of(TURNS_ROOM, wide));
+	turns_freed(t, first->id, 30 * GIB, NOW + 20);
+	decide(t, NOW + 20);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, wide));
+	ck_assert_uint_eq(order_of(TURNS_ROOM, wide)->bytes, 80 * GIB);
+	turns_free(t);
+}
+END_TEST
+
 /* Whoever starves behind it is the first one that can be served, and is not to wait for the end of a turn. */
 START_TEST(one_that_starves_is_served_before_one_that_cannot_fit)
 {
@@ -449,6 +467,7 @@ int main(void)
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
+	tcase_add_test(cases, one_on_two_gpus_gets_all_at_once);
 	tcase_add_test(cases, one_that_starves_is_served_before_one_that_cannot_fit);
 	tcase_add_test(cases, a_hand_over_to_one_that_does_not_fit_any_more_ends);
 	tcase_add_test(cases, idleness_is_watched_while_somebody_waits);
