@@ -271,10 +271,17 @@ static bool is_done(const struct connection *connection)
 	return connection->gone || (connection->ending && !connection->unsent_len);
 }
 
-static bool is_silent(const struct connection *connection, double now)
+/* Until a connection that says nothing, or does not read its answer, is dropped. Negative: it is not. */
+static double until_silent(const struct connection *connection, double now)
 {
-	return (connection->kind == CONNECTION_NEW || connection->ending) &&
-	       now - connection->since_ms > CONNECTION_SILENT_MS;
+	double limit = CONNECTION_SILENT_MS;
+
+	if (connection->kind != CONNECTION_NEW && !connection->ending)
+		return -1;
+	/* Others wait for its place, perhaps. */
+	if (!connection->ending && !find_free())
+		limit = CONNECTION_HURRY_MS;
+	return connection->since_ms + limit > now ? connection->since_ms + limit - now : 0;
 }
 
 /* The lines that a process sent before its end come first. */
@@ -297,7 +304,7 @@ void connections_handle(const struct pollfd *fds, int count, double now)
 		       connection->ended || fds[i + 1].revents & POLLIN);
 	for (struct connection *connection = connections_next(NULL); connection;
 	     connection = connections_next(connection))
-		if (is_done(connection) || is_silent(connection, now))
+		if (is_done(connection) || until_silent(connection, now) == 0)
 			drop(connection);
 	if (fds[0].revents)
 		let_in(now);
@@ -309,13 +316,12 @@ double connections_patience(double now)
 
 	for (struct connection *connection = connections_next(NULL); connection;
 	     connection = connections_next(connection)) {
-		double left = connection->since_ms + CONNECTION_SILENT_MS + 1 - now;
+		double left = until_silent(connection, now);
 
 		if (is_done(connection) || connection->ended)
 			return 0;
-		if ((connection->kind == CONNECTION_NEW || connection->ending) &&
-		    (next < 0 || left < next))
-			next = left > 0 ? left : 0;
+		if (left >= 0 && (next < 0 || left < next))
+			next = left;
 	}
 	return next;
 }

@@ -4,7 +4,7 @@
 /*
  * The connections of the daemon: of members and commands. Everything is bounded: their number, the
  * length of their lines, and what is kept for one that does not read. One that says nothing at first is
- * dropped after CONNECTION_SILENT_MS.
+ * dropped after CONNECTION_SILENT_MS, or CONNECTION_HURRY_MS while all places are taken.
  *
  * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/system/pidfd.h).
  * The daemon of a user takes this user and root. That of a machine takes from each user but root as many
@@ -23,6 +23,7 @@
 #define CONNECTIONS_MAX      256
 #define CONNECTIONS_KEPT     8
 #define CONNECTION_SILENT_MS 5000
+#define CONNECTION_HURRY_MS  500
 #define CONNECTION_UNREAD    (256 << 10) /* bytes */
 #define CONNECTION_COMMANDS  8
 
