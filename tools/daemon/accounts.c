@@ -269,6 +269,16 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 		books_end_handover(t, m);
 }
 
+void turns_keeps(struct turns *t, uint32_t id, bool keeps)
+{
+	struct account *m = books_find(t, id);
+
+	if (!m)
+		return;
+	m->takes_all |= m->paused && m->keeps && !keeps;
+	m->keeps = keeps;
+}
+
 bool turns_gives_all(struct turns *t, uint32_t id)
 {
 	const struct account *m = books_find(t, id);

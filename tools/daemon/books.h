@@ -51,6 +51,7 @@ struct account {
 	struct idleness idleness;
 	bool slot;      /* it has its GPUs for a hand-over */
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
+	bool keeps;     /* turns_keeps() */
 	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool rests;     /* the same: its kernels have ended */

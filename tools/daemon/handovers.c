@@ -169,7 +169,7 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 	books_end_room(m);
 	/* Unless it was paused while it gave a part. */
 	if (end == TURNS_OK)
-		m->takes_all &= m->paused && !m->gives_all;
+		m->takes_all &= m->paused && !m->gives_all && !m->keeps;
 	/* Nothing was freed of a member that ran: it runs on. */
 	books_set_phase(m, kept_all && m->ran ? PHASE_RUNS : PHASE_OUT, now);
 }

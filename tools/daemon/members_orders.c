@@ -41,6 +41,8 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 
 	if (order->bytes == TURNS_ALL)
 		member_note("gives", m, order->context ? "all, and its context" : "all");
+	else if (!order->bytes)
+		member_note("gives", m, "nothing, and waits for its turn");
 	else
 		member_note("gives", m, "up to %s", format_bytes(bytes, order->bytes));
 	begin_hand(m, HAND_OUT, now);

@@ -242,19 +242,21 @@ uint64_t party_sum(const uint64_t *bytes)
 
 void party_tell_paused(struct parties *p, const struct party *party, double now)
 {
-	bool any = false, all = true, alone = false;
+	bool any = false, all = true, waits = false, stops = false;
 
 	FOR_EACH_OF(p, party, m) {
 		any |= m->paused || m->stops;
 		all &= m->paused;
-		alone |= m->waits_alone || m->stops;
+		waits |= m->waits_alone;
+		stops |= m->stops;
 	}
 	/*
 	 * A job that is out, or comes back, gets its turn only if all of its processes can use it. One that runs
 	 * goes out if a process waits for memory by itself, or is to stop: all come back together.
 	 */
+	turns_keeps(p->turns, party->member, waits && !stops);
 	turns_paused(p->turns, party->member,
-		     party->out || party->round == ROUND_IN ? any : all || alone, now);
+		     party->out || party->round == ROUND_IN ? any : all || waits || stops, now);
 	/* The books forget what a paused job wanted, but its processes do not say it again. */
 	FOR_EACH_OF(p, party, m)
 		if (m->wants && !any)

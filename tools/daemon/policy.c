@@ -789,7 +789,7 @@ static bool leaves_room(struct turns *t, const struct account *m)
 
 static void tidy(struct turns *t, struct account *m)
 {
-	uint64_t gives[TURNS_GPUS];
+	uint64_t gives[TURNS_GPUS] = {0};
 
 	if (leaves_room(t, m))
 		books_take_room_back(t, m, t->now);
@@ -803,7 +803,8 @@ static void tidy(struct turns *t, struct account *m)
 	m->takes_all |= m->given && books_is_on_drained(t, m);
 	if (!is_to_leave(t, m) || t->now < m->giving.until)
 		return;
-	give_everything(gives);
+	if (!m->keeps)
+		give_everything(gives);
 	order_yield(t, m, gives, false, 0);
 }
 

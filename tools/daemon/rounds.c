@@ -117,6 +117,8 @@ static uint64_t part_of(struct parties *p, const struct party *party, const stru
 	unsigned __int128 all = 0;
 	int gpu = party_only_gpu(p, m);
 
+	if (!party->follows && !party->bytes)
+		return 0; /* only its lease is taken */
 	if (party->follows || party->bytes == TURNS_ALL || gpu < 0 ||
 	    party->gives[gpu] == TURNS_ALL)
 		return TURNS_ALL;

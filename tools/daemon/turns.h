@@ -162,6 +162,8 @@ void turns_takes_parts(struct turns *t, uint32_t id, bool takes);
 double turns_idle_limit(struct turns *t, uint32_t id);
 /* Its user has paused it, or lets it run again. */
 void turns_paused(struct turns *t, uint32_t id, bool paused, double now);
+/* @keeps: while it is paused, only its lease is taken: it waits by itself for what it lacks. */
+void turns_keeps(struct turns *t, uint32_t id, bool keeps);
 /* All of its memory is to be taken, or is being taken, as its user has paused it. */
 bool turns_gives_all(struct turns *t, uint32_t id);
 /* It answers nothing: from now on it gets nothing, and is asked for nothing, and what it has it keeps. */

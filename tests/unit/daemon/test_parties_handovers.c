@@ -320,6 +320,57 @@ START_TEST(what_was_taken_of_room_counts_when_that_is_taken_back)
 }
 END_TEST
 
+/* It waits for the rest of its memory by itself, as after the end of a daemon. */
+static uint32_t wait_alone(int far, uint32_t *other)
+{
+	uint32_t id = join_on("alone", 0, 20, 60);
+
+	*other = join_on("other", 0, 70, 70);
+	if (far)
+		parties_need(w.parties, id, 1, 20 * MIB, 60 * MIB, w.now);
+	parties_paused(w.parties, id, false, true, w.now);
+	wait_for_order(PARTY_YIELD, id);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, id), 0);
+	return id;
+}
+
+/* It only waits for its turn from then on. Another process of its job that comes gives what it has. */
+START_TEST(one_that_waits_alone_keeps_what_it_has)
+{
+	uint32_t other, joins, id = wait_alone(_i, &other);
+
+	end_move(id, 20 * MIB);
+	ck_assert(!is_ordered(PARTY_YIELD, id));
+	parties_paused(w.parties, id, false, false, w.now);
+	joins = join_on("alone", 0, 1, 1);
+	wait_for_order(PARTY_YIELD, joins);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, joins), TURNS_ALL);
+	end_move(joins, 0);
+	parties_want(w.parties, id, w.now);
+	wait_for_order(PARTY_YIELD, other);
+}
+END_TEST
+
+/* Or it is to stop; before it has come to rest, or after that. */
+START_TEST(one_that_is_paused_while_it_waits_alone_gives_all)
+{
+	uint32_t other, id = wait_alone(0, &other);
+
+	if (_i & 1) {
+		end_move(id, 20 * MIB);
+		ck_assert(!is_ordered(PARTY_YIELD, id));
+	}
+	if (_i & 2)
+		parties_stops(w.parties, id, true, w.now);
+	else
+		parties_paused(w.parties, id, true, false, w.now);
+	if (!(_i & 1))
+		end_move(id, 20 * MIB);
+	ck_assert(is_ordered(PARTY_YIELD, id));
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, id), TURNS_ALL);
+}
+END_TEST
+
 /* They are called off, and may have taken their room by then. */
 START_TEST(room_counts_until_it_is_given_back)
 {
@@ -766,6 +817,8 @@ int main(void)
 	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
 	tcase_add_test(cases, one_joins_while_room_comes);
 	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);
+	tcase_add_loop_test(cases, one_that_waits_alone_keeps_what_it_has, 0, 2);
+	tcase_add_loop_test(cases, one_that_is_paused_while_it_waits_alone_gives_all, 0, 4);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
 	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
