@@ -38,6 +38,7 @@
 	X(MARGIN, "margin", CONF_BYTES, 256UL << 20)                                      \
 	X(JOBS_PER_USER, "jobs-per-user", CONF_COUNT, 32) /* of a daemon for everybody */ \
 	X(RESIDENCE, "residence", CONF_SECONDS, 0)        /* 0: 5 hand-overs (turns.h) */ \
+	X(BATCH_AFTER, "batch-after", CONF_DELAY, 0)      /* 0: never */                  \
 	X(SILENCE, "silence", CONF_SECONDS, 10000)
 
 #define CONF_ID(id, ...) CONF_##id,

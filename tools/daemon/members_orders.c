@@ -350,7 +350,8 @@ void members_decide(double now)
 					   .idle_ms = rules_value(CONF_IDLE),
 					   .rest_ms = rules_value(CONF_REST),
 					   .takes_ms = TAKES * rules_value(CONF_SILENCE),
-					   .context_after_ms = rules_value(CONF_CONTEXT_AFTER)});
+					   .context_after_ms = rules_value(CONF_CONTEXT_AFTER),
+					   .batch_after_ms = rules_value(CONF_BATCH_AFTER)});
 	if (!gpus_are_settled(now))
 		return;
 	for (int i = 0; (gpu = gpus_get(i)); i++) {

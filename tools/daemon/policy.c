@@ -787,6 +787,18 @@ static bool leaves_room(struct turns *t, const struct account *m)
 	       (!rest_of_leaving(t, m) || left > TAKES_LATE * limit);
 }
 
+/* It is out, and those of a higher class have kept it so for as long as they may. */
+static bool is_kept_out_by_class(struct turns *t, const struct account *m)
+{
+	if (t->settings.batch_after_ms <= 0 || !is_out(m) || !m->wants ||
+	    t->now - m->wait_since < t->settings.batch_after_ms)
+		return false;
+	FOR_EACH_MEMBER(t, x)
+		if (x->class > m->class && share_gpu(x, m) && (x->wants || books_is_active(x)))
+			return true;
+	return false;
+}
+
 static void tidy(struct turns *t, struct account *m)
 {
 	uint64_t gives[TURNS_GPUS] = {0};
@@ -798,6 +810,10 @@ static void tidy(struct turns *t, struct account *m)
 	tell_limit(t, m);
 	/* It is stopped, perhaps. */
 	m->ending &= t->now - m->ending_since <= ENDS_MS;
+	if (is_kept_out_by_class(t, m)) {
+		m->ending = true;
+		m->ending_since = t->now;
+	}
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
 	m->takes_all |= m->given && books_is_on_drained(t, m);

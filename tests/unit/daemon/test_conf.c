@@ -23,11 +23,11 @@ START_TEST(test_all_keys)
 		conf_parse(
 			"# turns\n[turns]\nquantum = 30\nresidence=2s\n  idle : 0.5\n"
 			"rest = 8\nsilence = 20 ; seconds\nrescue = never\ncontext-after = 60\nlinger=3600\nmargin = 1G\n"
-			"jobs-per-user = 16\njoin = node\n",
+			"jobs-per-user = 16\njoin = node\nbatch-after = never\n",
 			&conf, why),
 		0);
-	const double wanted[CONF_KEYS] = {30000,   500,       8000, 0,    60000,
-					  3600000, 1UL << 30, 16,   2000, 20000};
+	const double wanted[CONF_KEYS] = {30000,     500, 8000, 0, 60000, 3600000,
+					  1UL << 30, 16,  2000, 0, 20000};
 
 	for (int i = 0; i < CONF_KEYS; i++) {
 		ck_assert_int_eq(conf.values.given[i], true);
@@ -93,7 +93,7 @@ static const struct {
 	{"[turns]\n[turns]", 2, "[turns] is there twice"},
 	{"[turns]\nquantom = 3", 2,
 	 "expected quantum, idle, rest, rescue, context-after, linger, margin, "
-	 "jobs-per-user, residence, silence, join, found 'quantom'"},
+	 "jobs-per-user, residence, batch-after, silence, join, found 'quantom'"},
 	{"[turns]\n\nquantum = 0", 3,
 	 "quantum: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\nidle = 1000001", 2,
@@ -141,7 +141,7 @@ static const struct {
 	 "timeout: expected a number of seconds from 0.001 to 1000000, found '0'"},
 	{"[turns]\non_freed = /bin/true", 2,
 	 "expected quantum, idle, rest, rescue, context-after, linger, margin, "
-	 "jobs-per-user, residence, silence, join, found 'on_freed'"},
+	 "jobs-per-user, residence, batch-after, silence, join, found 'on_freed'"},
 };
 
 START_TEST(test_hooks)

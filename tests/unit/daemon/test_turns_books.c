@@ -110,6 +110,26 @@ START_TEST(the_higher_class_is_served_first)
 }
 END_TEST
 
+/* Behind one of its own class it waits as ever, whoever runs on another GPU. */
+START_TEST(one_that_a_higher_class_keeps_out_gets_a_turn)
+{
+	for (int i = 0; i < 3; i++) {
+		struct turns *t = begin(10000);
+		struct account *first = runs(t, 90), *elsewhere = runs(t, 0);
+
+		turns_need(t, elsewhere->id, 1, GIB, GIB, NOW);
+		elsewhere->class = TURNS_INTERACTIVE;
+		t->settings.batch_after_ms = 90000;
+		first->class = i ? TURNS_INTERACTIVE : TURNS_BATCH;
+		first->phase_since = NOW - 100;
+		waits(t, 90, i == 1 ? 80000 : 100000, 0);
+		decide(t, NOW + 20);
+		ck_assert_int_eq(order_of(TURNS_YIELD, first) != NULL, i == 2);
+		turns_free(t);
+	}
+}
+END_TEST
+
 START_TEST(one_that_ends_is_served_first_for_a_while)
 {
 	for (int late = 0; late < 2; late++) {
@@ -464,6 +484,7 @@ int main(void)
 	tcase_add_test(cases, the_one_that_had_less_is_served_first);
 	tcase_add_test(cases, of_two_that_starve_the_first_is_served_first);
 	tcase_add_test(cases, the_higher_class_is_served_first);
+	tcase_add_test(cases, one_that_a_higher_class_keeps_out_gets_a_turn);
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
