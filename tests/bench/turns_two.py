@@ -25,6 +25,7 @@ from bench import Racer, take_turns
 from gpulib import (BUILD, PATIENCE, RUNTIME_DIR, SCRATCH, Job, base_environment, check, cudaw, cudaw_ok,
                     equal, seeded)
 from harness import ends_with_us, until
+from proclib import descendants
 
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
 GPU_GIB = 139           # of the simulated GPU, before --scale
@@ -35,6 +36,7 @@ CALL_P50, CALL_P99, TRAINING_KEEPS = 0.5, 1.0, 0.90
 JAIN, POINTS = 0.99, 2
 RANKS_GIB, RANKS_OF_SERIAL = 84, 0.90
 FIT, ALONE = 0.99, 1.003
+HOST = 1.05     # of what is out
 
 
 def add_options(parser):
@@ -136,6 +138,15 @@ def same_steps(jobs):
     found = [[line for line in job.lines if line.startswith("step ")] for job in jobs]
     for number, lines in enumerate(zip(*found), 1):
         check(len(set(lines)) == 1, f"step {number} of the jobs differs: {lines}")
+
+
+def host_kib(pid):
+    """The memory of its processes."""
+    found = 0
+    for process in (pid, *descendants(pid)):
+        with open(f"/proc/{process}/status", encoding="ascii") as lines:
+            found += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    return found
 
 
 class Watch:
@@ -244,8 +255,10 @@ class Turns:
             if not jobs:
                 jobs.append(self.started("first", source))
                 alone[jobs[0]] = self.alone(jobs[0])
+                before = host_kib(jobs[0].pid)
                 jobs.append(self.started("second", source))
             windows.append((float(quantum), *whole_cycles(jobs, self.args.seconds), handover_ms()))
+        self.show_host(jobs[0], before)
         same_steps(jobs)
         finish(runner(jobs[:1]))
         alone[jobs[1]] = self.alone(jobs[1])
@@ -267,6 +280,17 @@ class Turns:
             for what, value, unit in (("of serial", of_serial, "x"), ("steps", together, "1/s"),
                                       ("begins after", handover, "ms"), ("window", end - start, "s")):
                 self.bench.figure(f"turns quantum {quantum:g} {what}", value, unit)
+
+    def show_host(self, job, before):
+        """What it holds while it is out, beyond @before, when it had never been."""
+        row = until(lambda: next((row for row in members().values()
+                                  if row["name"] == job.name and row["state"] == "waits"), None), 150, "it is out")
+        out = sum(gpu["total"] - gpu["mapped"] for gpu in row["gpu"])
+        held = (host_kib(job.pid) - before) * 1024
+        self.bench.row("host memory of one that is out", rates=f"{held / 2 ** 30:.2f} GiB",
+                       calls=f"{out / 2 ** 30:.2f} GiB are out",
+                       verdict=self.table.verdict(held / out, HOST))
+        self.bench.figure("turns host memory of what is out", held / out, "x")
 
     def interactive(self):
         self.start_daemon(*(("--idle", self.args.idle) if self.args.idle else ()))
