@@ -33,9 +33,9 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
 programs: all $(SETTINGS_PAGE) $(CLOCKED_DAEMON) $(UNIT_TESTS) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS) $(GUESTS) $(CU_PROGRAMS) $(BENCH_DISK) $(BENCH_TOUCH)
 
-# cudawd by a clock that tests advance.
+# cudawd by a clock that tests advance, which checks its books.
 $(CLOCKED_DAEMON): $(OBJ)/tests/daemon/cudawd_clock.o
-$(CLOCKED_DAEMON): private LDFLAGS += -Wl,--wrap=main -Wl,--wrap=now_ms
+$(CLOCKED_DAEMON): private LDFLAGS += -Wl,--wrap=main -Wl,--wrap=now_ms -Wl,--wrap=parties_decide
 
 # ---- the simulated driver -------------------------------------------------------------------
 

@@ -5,13 +5,14 @@ import os
 import signal
 
 from simlib import HOLD, MIB, hold, is_stopped, knows_gpu, let_go
-from gpulib import Job, check, cudaw_ok
+from gpulib import BUILD, Job, check, cudaw_ok
 import daemons
 from harness import until
 from daemons import listed, members  # noqa: F401
 
 FOREVER = 100000000
 MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
+daemons.CUDAWD = os.path.join(BUILD, "tests", "cudawd_clock")   # which checks its books
 ENV = {"CUDAW_TURNS": "user", "CUDAW_RELEASE": "memory", "CUDAW_SIM_MEMORY": str(MEMORY_MIB * MIB),
        "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB), "CUDAW_TSTP_TIMEOUT": "60"}
 
