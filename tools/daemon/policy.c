@@ -216,18 +216,24 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 {
 	struct account *best = NULL;
 	int best_rank = 0;
+	bool best_is_enough = false;
 
 	FOR_EACH_MEMBER(t, x) {
 		int rank = rank_victim(t, e, x, head);
-		bool helps = false, chosen = place_of(c, x) < c->n;
+		/* A small one is not stopped as well if a large one has to be. */
+		bool helps = false, chosen = place_of(c, x) < c->n, is_enough = rank == 1;
 
-		for (int g = 0; g < TURNS_GPUS; g++)
+		for (int g = 0; g < TURNS_GPUS; g++) {
 			helps |= missing[g] > 0 && books_held(x, g);
+			is_enough &= missing[g] <= (int64_t)books_held(x, g);
+		}
 		if (!rank || chosen || !helps || !slots_are_free(t, x))
 			continue;
-		if (rank > best_rank || (rank == best_rank && x->vtime > best->vtime)) {
+		if (rank > best_rank || (rank == best_rank && is_enough > best_is_enough) ||
+		    (rank == best_rank && is_enough == best_is_enough && x->vtime > best->vtime)) {
 			best = x;
 			best_rank = rank;
+			best_is_enough = is_enough;
 		}
 	}
 	return best;
