@@ -41,6 +41,12 @@ bool caller_is_gone(struct caller *caller)
 	return start != caller->start;
 }
 
+bool caller_is_same(const struct caller *a, const struct caller *b)
+{
+	return a->pid == b->pid && (a->start == b->start || a->start == RUNDIR_START_UNKNOWN ||
+				    b->start == RUNDIR_START_UNKNOWN);
+}
+
 bool caller_is_ours(const struct caller *caller)
 {
 	uint64_t start = rundir_start_time(getpid());

@@ -32,6 +32,9 @@ void caller_find(int fd, struct caller *caller);
 #define CALLER_LOOKS 16
 bool caller_is_gone(struct caller *caller);
 
+/* True if both are the same process, as far as one can see. */
+bool caller_is_same(const struct caller *a, const struct caller *b);
+
 /* True if this process found it, and not the process that this one is an image of. */
 bool caller_is_ours(const struct caller *caller);
 

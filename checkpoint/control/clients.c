@@ -20,13 +20,30 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Join the pact that came with the request, if one did. False: it is refused, and answered. */
+static bool join_pact(struct client *c, bool *came, struct control_event *event)
+{
+	int error = joint_take(server_token(c));
+
+	*came = error != -EINVAL;
+	event->options.joint = !error;
+	if (!error || error == -EINVAL || error == -ESTALE)
+		return true;
+	server_answer(c, END_FAILED, "the other processes cannot be reached: %s",
+		      error_text(-error));
+	return false;
+}
+
+#define OTHER_SNAPSHOT "another snapshot is under way, or being read back"
+
 static void take_change(struct client *c, const struct request *r)
 {
-	bool pause = r->id == REQUEST_PAUSE || r->id == REQUEST_HOLD;
+	bool pause = r->id == REQUEST_PAUSE || r->id == REQUEST_HOLD, pact = false;
 	struct control_event event = {
 		.kind = pause ? EV_PAUSE : EV_RESUME,
-		.options = {.timeout_ms = r->timeout_ms, .release = r->release}};
-	int error;
+		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
+		.lent = r->lent};
+	struct caller asks;
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
@@ -40,19 +57,20 @@ static void take_change(struct client *c, const struct request *r)
 		server_answer(c, END_FAILED, "the program has no free descriptor (RLIMIT_NOFILE)");
 		return;
 	}
-	error = pause || !r->hold ? -EINVAL : joint_take(server_token(c));
-	if (error && error != -EINVAL && error != -ESTALE) {
-		server_answer(c, END_FAILED, "the other processes cannot be reached: %s",
-			      error_text(-error));
+	if (!pause && r->hold && !join_pact(c, &pact, &event))
 		return;
-	}
 	history_asked(pause ? JOURNAL_PAUSE : JOURNAL_RESUME, ownfd_get(&c->own), NULL, NULL);
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
-	c->follows = error != -EINVAL;
+	c->follows = pact;
 	c->holds = r->hold && !c->follows;
 	event.client = c->holds ? c->id : 0;
-	event.options.joint = !error;
-	job_take(&event);
+	if (!r->lent) {
+		job_take(&event);
+		return;
+	}
+	caller_find(ownfd_get(&c->own), &asks);
+	if (job_lend(&event, &asks))
+		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
 }
 
 static bool has_lease(const struct client *c)
@@ -82,16 +100,21 @@ static void take_snapshot(struct client *c, const struct request *r)
 	history_asked(JOURNAL_SNAPSHOT, ownfd_get(&c->own), NULL, r->plan.path);
 	caller_find(ownfd_get(&c->own), &asks);
 	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
-		server_answer(c, END_BUSY, "another snapshot is under way, or being read back");
+		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
 	else
 		c->waits = WAITS_WRITTEN;
 }
 
 static void take_done(struct client *c, const char *path)
 {
-	const struct control_event event = {.kind = EV_DONE,
-					    .matches = !strcmp(path, operation_plan()->path)};
+	struct control_event event = {.kind = EV_DONE};
+	struct caller asks;
+	bool pact;
 
+	if (!join_pact(c, &pact, &event))
+		return;
+	caller_find(ownfd_get(&c->own), &asks);
+	event.matches = job_is_lent_to(&asks) || !strcmp(path, operation_plan()->path);
 	c->waits = WAITS_DONE;
 	job_take(&event);
 }

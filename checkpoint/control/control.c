@@ -77,7 +77,7 @@ static double sleep_ms(void)
 		ms = clock_shorter(ms, PROGRESS_MS);
 	if (job_now()->activity == ACTIVITY_STARVED)
 		ms = clock_shorter(ms, JOB_RETRY_MS);
-	if (control_awaits_done(job_now()))
+	if (job_awaits_caller())
 		ms = clock_shorter(ms, CALLER_MS);
 	if (!isinf(signals_due_ms))
 		ms = clock_shorter(ms, SIGNALS_MS);

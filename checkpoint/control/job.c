@@ -399,11 +399,14 @@ bool job_came_to_rest(void)
 	return rested;
 }
 
+bool job_awaits_caller(void)
+{
+	return control_awaits_done(&state) || control_is_lent(&state);
+}
+
 void job_look_for_caller(void)
 {
-	const char *path = operation_plan()->path;
-
-	if (!control_awaits_done(&state) || is_change(control_operation(&state)) ||
+	if (!job_awaits_caller() || is_change(control_operation(&state)) ||
 	    !caller_is_gone(&caller))
 		return;
 	if (!caller_is_ours(&caller)) {
@@ -411,9 +414,22 @@ void job_look_for_caller(void)
 		job_take(&(struct control_event){.kind = EV_MOVED});
 		return;
 	}
-	pr_warn("snapshot in %s: process %d, which was to finish it, has ended: the job %s", path,
-		caller.pid, state.wishes[WISHER_USER] ? "stays paused" : "runs on");
+	pr_warn("process %d, which was to finish a snapshot, has ended: the job %s", caller.pid,
+		state.wishes[WISHER_USER] ? "stays paused" : "runs on");
 	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
+}
+
+bool job_is_lent_to(const struct caller *asks)
+{
+	return control_is_lent(&state) && caller_is_same(asks, &caller);
+}
+
+int job_lend(const struct control_event *event, const struct caller *asks)
+{
+	if ((state.snapshot != SNAPSHOT_NONE || control_is_lent(&state)) && !job_is_lent_to(asks))
+		return -EBUSY;
+	caller = *asks;
+	return job_take(event);
 }
 
 void job_moved(void)
@@ -436,7 +452,9 @@ int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,
 					    .pause = plan->pause,
 					    .image = plan->image,
 					    .held = engine_held_in() != NULL};
-	int ret = job_take(&event);
+	int ret = asks && control_is_lent(&state) && !caller_is_same(asks, &caller)
+			  ? -EBUSY
+			  : job_take(&event);
 
 	if (ret)
 		return ret;

@@ -42,7 +42,14 @@ void job_end_operation(void);
  */
 void job_retry(void);
 
+/*
+ * EV_PAUSE for @asks, which is to have a snapshot: the job is lent to it. -EBUSY: there is another snapshot.
+ */
+int job_lend(const struct control_event *event, const struct caller *asks);
+bool job_is_lent_to(const struct caller *asks);
+
 /* See whether the process that is to finish a snapshot has ended without a word. */
+bool job_awaits_caller(void);
 void job_look_for_caller(void);
 
 /* The job knows where its snapshot is, after a restore. */

@@ -21,7 +21,8 @@ static bool take_pause(struct request *r)
 	const char *word = r->line.word[0];
 
 	r->hold = r->line.id == REQUEST_HOLD;
-	if (!strcmp(word, "all"))
+	r->lent = r->hold && !strcmp(word, "snapshot");
+	if (!strcmp(word, "all") || r->lent)
 		r->release = RELEASE_ALL;
 	else if (!strcmp(word, "memory"))
 		r->release = RELEASE_MEMORY;
@@ -184,7 +185,7 @@ static const char *expected_for(int id)
 	case REQUEST_ROOM:
 		return "yield BYTES [MS] [hold|context], or room BYTES [hold] by the same client";
 	default:
-		return "status, pause [MS] [all|memory], hold [MS] [all|memory], resume [MS], "
+		return "status, pause [MS] [all|memory], hold [MS] [all|memory|snapshot], resume [MS], "
 		       "regain [MS], trim, snapshot ... /DIR or done /DIR";
 	}
 }

@@ -25,6 +25,7 @@ struct request {
 	const char *expected; /* in place of @text, if that is no order */
 	struct line line;
 	bool hold; /* a client holds the operation (hold.h) */
+	bool lent; /* the pause ends with the process that asks */
 	double timeout_ms;
 	enum release_choice release;
 	struct snapshot_plan plan; /* of a snapshot */

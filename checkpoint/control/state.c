@@ -145,6 +145,11 @@ bool control_awaits_done(const struct control_state *s)
 	return s->snapshot == SNAPSHOT_OPEN;
 }
 
+bool control_is_lent(const struct control_state *s)
+{
+	return s->wishes[WISHER_SNAPSHOT] && s->snapshot == SNAPSHOT_NONE;
+}
+
 /* True if other processes have a part in the snapshot, and it is not done. */
 static bool is_unfinished(const struct control_state *s)
 {
@@ -323,11 +328,11 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 		return;
 	if (s->activity == ACTIVITY_WRITING)
 		move(s, EV_CALL_OFF, actions);
-	else if (!is_wanted_anyway(s))
+	else if (s->plan_pause && !is_wanted_anyway(s))
 		wish_to_run(s, 0, actions);
 	else
 		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
-	if (s->snapshot == SNAPSHOT_NONE)
+	if (s->snapshot == SNAPSHOT_NONE && s->plan_pause)
 		s->wishes[WISHER_SNAPSHOT] = false;
 }
 
@@ -526,9 +531,10 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 		s->snapshot = s->plan_pause || s->plan_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
-		if (control_wants_paused(s) && !is_wanted_anyway(s))
+		if (s->plan_pause && control_wants_paused(s) && !is_wanted_anyway(s))
 			wish_to_run(s, 0, actions);
-		s->wishes[WISHER_SNAPSHOT] = false;
+		if (s->plan_pause)
+			s->wishes[WISHER_SNAPSHOT] = false;
 	}
 	answer(actions, WAITS_WRITTEN, ANSWER_WRITTEN);
 }
@@ -644,7 +650,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 	case EV_PAUSE:
 	case EV_RESUME:
 		s->called = e->kind == EV_RESUME;
-		wish(s, e->kind == EV_PAUSE, WISHER_USER, e, actions);
+		wish(s, e->kind == EV_PAUSE, e->lent ? WISHER_SNAPSHOT : WISHER_USER, e, actions);
 		break;
 	case EV_END:
 		take_end(s, actions);
@@ -665,8 +671,13 @@ int control_take(struct control_state *s, const struct control_event *e,
 		call_snapshot_off(s, actions);
 		break;
 	case EV_DONE:
-		if (e->matches && s->snapshot == SNAPSHOT_OPEN)
+		if (e->matches && (s->snapshot == SNAPSHOT_OPEN || control_is_lent(s))) {
 			s->snapshot = SNAPSHOT_CLOSING;
+			s->joint = e->options.joint;
+		} else if (e->options.joint && !control_wants_paused(s)) {
+			/* Others wait for it, if it has yet to resume. */
+			wish(s, false, WISHER_USER, e, actions);
+		}
 		move(s, EV_DONE, actions);
 		break;
 	case EV_MOVED:
@@ -720,9 +731,11 @@ int control_take(struct control_state *s, const struct control_event *e,
 
 void control_close_snapshot(struct control_state *s, struct control_actions *actions)
 {
+	const struct control_event how = {.options.joint = s->joint};
+
 	s->snapshot = SNAPSHOT_NONE;
 	if (!is_wanted_anyway(s)) {
-		wish_to_run(s, 0, actions);
+		wish(s, false, WISHER_USER, &how, actions);
 		return;
 	}
 	s->wishes[WISHER_SNAPSHOT] = false;

@@ -26,7 +26,8 @@
  *
  * A snapshot may need a pause of its own, which ends with the snapshot, unless the user asks for a
  * pause meanwhile. The requester of a snapshot says when it is done, as others make the process
- * image. If the requester has ended without a word, that means the same.
+ * image. If the requester has ended without a word, that means the same. A requester that is to have snapshots
+ * of several processes has them paused first: the job is lent to it, until it says so or has ended.
  *
  * A user's pause and the lease are two inputs. A job that the user wants paused is out with all of
  * its memory, whoever has the lease. A job without the lease that the user wants to run has a part
@@ -135,9 +136,10 @@ struct operation_options {
 struct control_event {
 	enum event_kind kind;
 
-	/* PAUSE, RESUME, SNAPSHOT for its own pause, YIELD and ROOM. */
+	/* PAUSE, RESUME, SNAPSHOT for its own pause, YIELD and ROOM. DONE: of the resume. */
 	struct operation_options options;
 	bool by_signal;      /* nobody would hear of a failure: try again */
+	bool lent;           /* PAUSE: for a snapshot, until DONE */
 	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
 	bool by_lease;       /* COMMIT and ABORT: the client has the lease. STOP: the lease goes */
 
@@ -145,7 +147,7 @@ struct control_event {
 	bool pause, image; /* as struct snapshot_plan has them */
 	bool held;         /* a snapshot alone has the memory of a paused job */
 
-	bool matches; /* DONE: it names this snapshot */
+	bool matches; /* DONE: it names this snapshot, or is by the process that the job is lent to */
 
 	/* ENDED: the code of the operation, and that of the snapshot that it wrote. */
 	enum end_code code, written;
@@ -237,9 +239,9 @@ struct control_state {
 	bool wishes[WISHERS];
 	struct operation_options options; /* of the last wish */
 	bool by_signal;                   /* it is tried again if it cannot begin */
-	bool joint;                       /* a joint resume is asked for, and has not begun */
-	bool stopping;                    /* EV_STOP came, and nobody has asked it to run since */
-	bool called; /* the user has asked it to run, and it has not run since */
+	bool joint;    /* a joint resume is asked for, also by DONE, and has not begun */
+	bool stopping; /* EV_STOP came, and nobody has asked it to run since */
+	bool called;   /* the user has asked it to run, and it has not run since */
 
 	enum snapshot_stage snapshot;
 	bool plan_pause, plan_image; /* of that snapshot */
@@ -286,5 +288,8 @@ bool control_wants_paused(const struct control_state *s);
 
 /* True if a snapshot is written, and its requester has yet to say that it is done. */
 bool control_awaits_done(const struct control_state *s);
+
+/* True if the job is paused for one who has not yet asked for its snapshot, or got none. */
+bool control_is_lent(const struct control_state *s);
 
 #endif

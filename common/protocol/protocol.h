@@ -35,13 +35,17 @@
  *				other requests, before or meanwhile, want paused stays paused, and
  *				locks DIR if its memory is only there. The answer has its state
  *				then. The end of the process that requested the snapshot means the
- *				same, if the job can see that process
+ *				same, if the job can see that process. A pact may come with the line,
+ *				as with regain. After "hold snapshot" it need name no snapshot
  *	moved [OLD=NEW]... DIR	the snapshot of this paused job is now in DIR; the resume uses other
  *				GPUs (UUIDs; all that the process sees, or none). A memory file may come
  *				with the line (SCM_RIGHTS), with what the resume would read from DIR:
  *				fetch_filled()
  *
- *	hold [TIMEOUT_MS] [all|memory]	pause, but first come to rest together with other processes
+ *	hold [TIMEOUT_MS] [all|memory|snapshot]	pause, but first come to rest together with other
+ *				processes. snapshot: as "all", but this process is to have a snapshot: the
+ *				pause ends as that of "snapshot pause", by done or the end of the process,
+ *				and nobody else's is taken meanwhile
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and

@@ -6,10 +6,10 @@ meanwhile.
 """
 import json
 
-from restorelib import allow_stand_in, stands_in
-from severallib import Server, Sharing, stopped_and_restored, taken
+from restorelib import allow_stand_in, directory, refused, stands_in
+from severallib import Pauser, Server, Sharing, stopped_and_restored, taken
 from simlib import unsanitized
-from gpulib import check, equal, main
+from gpulib import check, cudaw, cudaw_ok, equal, main, until
 
 
 def ranks_that_share_memory_go_and_come_back():
@@ -34,5 +34,25 @@ def one_that_has_only_initialised_cuda():
     job.finish()
 
 
+def they_run_on_when_the_command_is_killed():
+    """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
+    job = Sharing()
+    pauser = Pauser(job)
+    equal(job.cuda_states(), {"paused"}, "the states")
+    said = refused("snapshot", job.id, directory())
+    check("another snapshot is under way" in said, said)
+    equal(job.cuda_states(), {"paused"}, "the states after another snapshot was refused")
+    pauser.kill()
+    job.goes_on()
+    pauser = Pauser(job)
+    cudaw_ok("pause", job.id)
+    pauser.kill()
+    until(lambda: not cudaw("snapshot", job.id, directory()).returncode, 30, "they notice")
+    equal(job.cuda_states(), {"paused"}, "the states after a pause by the user")
+    cudaw_ok("resume", job.id)
+    job.goes_on()
+    job.finish()
+
+
 allow_stand_in()
-main(one_that_has_only_initialised_cuda, ranks_that_share_memory_go_and_come_back)
+main(one_that_has_only_initialised_cuda, they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)

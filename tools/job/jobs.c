@@ -195,6 +195,7 @@ static void count_open(struct round *round)
 static bool call(struct round *round, struct job *job)
 {
 	const struct job_request *request = round->request;
+	const char *text = request->text;
 	int fd = job_connect(job);
 
 	if ((fd == -EMFILE || fd == -ENFILE) && round->open && !job->party)
@@ -210,11 +211,11 @@ static bool call(struct round *round, struct job *job)
 	}
 	job->fd = fd;
 	round->open++;
-	if (job->party && request->party_text)
-		send_line(job, request->party_text, job->token);
-	else
-		send_line(job, job->request ? job->request : request->text,
-			  job->party ? 0 : job->token);
+	if (job->request)
+		text = job->request;
+	else if (job->party && request->party_text)
+		text = request->party_text;
+	send_line(job, text, job->party && !request->party_text ? 0 : job->token);
 	return true;
 }
 
@@ -246,12 +247,17 @@ static void call_next(struct round *round)
 	}
 }
 
+bool jobs_are_asked(struct job *const *jobs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->queued)
+			return false;
+	return true;
+}
+
 static bool any_queued(const struct round *round)
 {
-	for (size_t i = 0; i < round->n; i++)
-		if (round->jobs[i]->queued)
-			return true;
-	return false;
+	return !jobs_are_asked(round->jobs, round->n);
 }
 
 /*

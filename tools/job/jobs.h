@@ -140,7 +140,7 @@ struct job {
 	char note[256];
 	struct job_progress progress;
 
-	const char *request; /* for it alone, in place of that for all of jobs_ask(); NULL: none */
+	const char *request; /* for it alone, in place of those for all of jobs_ask(); NULL: none */
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
 	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
 	size_t rank; /* in it */
@@ -212,6 +212,9 @@ void job_unlink(const struct job *job);
  * counts only time spent listening, not time in which this process or the machine stalls.
  */
 void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
+
+/* True if all of @jobs have been sent their requests, or could not be, in a line or tick function. */
+bool jobs_are_asked(struct job *const *jobs, size_t n);
 
 /* Send another line, in a line or tick function. */
 void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -13,8 +13,9 @@ struct together {
 	enum together_what what;
 	const char *doing;   /* for progress_begin() */
 	const char *release; /* of a pause: "all" or "memory"; NULL: as the job has it */
-	double timeout_ms;   /* of the whole, however often they are asked; 0: none is given */
-	double silence_ms;   /* how long a process may say nothing */
+	bool snapshot; /* of a pause: several are lent to a snapshot by this process (protocol.h) */
+	double timeout_ms; /* of the whole, however often they are asked; 0: none is given */
+	double silence_ms; /* how long a process may say nothing */
 	bool once; /* none is asked again, and a pause that has failed in part is not mended */
 	int (*line)(struct job *job, const struct line *line); /* as in struct job_request */
 	double (*tick)(struct job **jobs, size_t n); /* likewise; it calls together_tick() */
@@ -39,17 +40,18 @@ bool together_waits_for_turn(const struct job *job);
 struct job_transfer *together_moved(enum together_what what, struct job *job);
 
 /*
- * Pause @jobs, those of one job, with nothing left on the GPU; @timeout_ms as for 'cudaw pause', 0: none. All are
- * paused then, or none but those that were before. @hold blocks interrupts, or unblocks them: they are blocked once all
+ * Pause @jobs, those of one job, for a snapshot by this process, with nothing left on the GPU; @timeout_ms as for
+ * 'cudaw pause', 0: none. All are paused then, or none but those that were before. They resume when this process tells
+ * them that it is done (protocol.h), or has ended. @hold blocks interrupts, or unblocks them: they are blocked once all
  * are at rest, and pause whatever becomes of this command. Returns an exit code, after a message that begins with @verb.
  */
 int together_pause(struct job **jobs, size_t n, const char *verb, double timeout_ms,
 		   void (*hold)(bool on));
 
 /*
- * Resume them; those that wait for their turn then are waited for with @turns, and else done. The lines of their answers
- * go to @line, which calls outcome_line(). Returns an exit code likewise. Those that stay paused, as somebody else wants,
- * have ended with END_BUSY.
+ * Resume them, those with a request of their own by that; those that wait for their turn then are waited for with
+ * @turns, and else done. The lines of their answers go to @line, which calls outcome_line(). Returns an exit code
+ * likewise. Those that stay paused, as somebody else wants, have ended with END_BUSY.
  */
 int together_resume(struct job **jobs, size_t n, const char *verb, const char *doing, bool turns,
 		    int (*line)(struct job *job, const struct line *line));

@@ -84,7 +84,11 @@ END_TEST
 
 START_TEST(another_process_with_its_id_is_not_it)
 {
+	const struct caller first = caller;
+
+	ck_assert(caller_is_same(&caller, &first));
 	caller.start--;
+	ck_assert(!caller_is_same(&caller, &first));
 	ck_assert(is_gone());
 }
 END_TEST

@@ -242,6 +242,16 @@ static bool order(struct model *m, int c, enum event_kind kind)
 	return true;
 }
 
+/* As clients_handle() lets them: to one who has a snapshot of each process made, and no second one. */
+static bool lend(struct model *m)
+{
+	const struct control_event e = {
+		.kind = EV_PAUSE, .lent = true, .options.release = RELEASE_ALL};
+
+	return m->s.snapshot == SNAPSHOT_NONE && !control_is_lent(&m->s) &&
+	       ask(m, WAITS_PAUSED, true, e);
+}
+
 static bool signal_comes(struct model *m, enum event_kind kind)
 {
 	if (kind != EV_END) {
@@ -299,7 +309,9 @@ static bool finish(struct model *m, enum end_code code)
 #define SNAPSHOT_EVENT(with_pause, with_image) \
 	((struct control_event){.kind = EV_SNAPSHOT, .pause = with_pause, .image = with_image})
 
-#define JOINT_EVENT     ((struct control_event){.kind = EV_RESUME, .options.joint = true})
+#define JOINT_EVENT ((struct control_event){.kind = EV_RESUME, .options.joint = true})
+#define DONE_JOINT_EVENT \
+	((struct control_event){.kind = EV_DONE, .matches = true, .options.joint = true})
 #define PAUSE_EVENT     ((struct control_event){.kind = EV_PAUSE})
 #define PAUSE_ALL_EVENT ((struct control_event){.kind = EV_PAUSE, .options.release = RELEASE_ALL})
 
@@ -350,7 +362,12 @@ static bool finish(struct model *m, enum end_code code)
 	X(room_for_all, gets_room(m, ALL_ROOM))                                                \
 	X(lease_back, loses_lease(m))                                                          \
 	X(yield_without_thread, (starves = yields(m)))                                         \
-	X(room_without_thread, (starves = gets_room(m, ALL_ROOM)))
+	X(room_without_thread, (starves = gets_room(m, ALL_ROOM)))                             \
+	/* From here on it may be paused for one who has snapshots of several made. */         \
+	X(lent, lend(m))                                                                       \
+	X(snapshot_of_lent,                                                                    \
+	  control_is_lent(&m->s) && ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(false, true))) \
+	X(done_joint, ask(m, WAITS_DONE, false, DONE_JOINT_EVENT))
 
 #define STEP_ENUM(name, call) STEP_##name,
 enum step { STEP_MAP(STEP_ENUM) STEPS };
@@ -394,7 +411,8 @@ static bool lacks_room(const struct model *m)
 static void quiesce(struct model *m, bool last_wins)
 {
 	for (int i = 0; under_way || m->s.activity == ACTIVITY_STARVED || m->s.trim ||
-			m->s.snapshot == SNAPSHOT_OPEN || m->s.hold == HOLD_OPEN || lacks_room(m);
+			m->s.snapshot == SNAPSHOT_OPEN || control_is_lent(&m->s) ||
+			m->s.hold == HOLD_OPEN || lacks_room(m);
 	     i++) {
 		REQUIRE(i < 20, "it does not come to an end");
 		/* The lease comes back, or all of the memory does. */
@@ -410,7 +428,7 @@ static void quiesce(struct model *m, bool last_wins)
 			hang_up(m, m->s.holder - 1);
 		} else if (under_way) {
 			end(m, m->cancelled ? END_BUSY : END_OK);
-		} else if (m->s.snapshot == SNAPSHOT_OPEN) {
+		} else if (m->s.snapshot == SNAPSHOT_OPEN || control_is_lent(&m->s)) {
 			take(m, (struct control_event){.kind = EV_DONE, .matches = true});
 		} else {
 			take(m, (struct control_event){.kind = EV_RETRY});
@@ -495,18 +513,21 @@ static void visit(const struct model *m)
 	queue[nqueue++] = *m;
 }
 
-static bool is_in(enum step step, enum step steps, bool lease)
+static bool is_in(enum step step, enum step steps, bool lease, bool lent)
 {
+	if (lent)
+		return step < STEP_sigusr1_without_thread || step >= STEP_lent ||
+		       (step >= STEP_failed && step <= STEP_sigterm);
 	/* There are fewer states without holds, with one client, and with one kind of snapshot. */
 	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_2) ||
 		      step == STEP_snapshot_as_it_is || step == STEP_snapshot_without_thread ||
 		      step == STEP_done_without_thread || step == STEP_hold_without_thread))
 		return step == STEP_hang_up_1;
-	return step < steps || (lease && step >= STEP_yield);
+	return step < steps || (lease && step >= STEP_yield && step < STEP_lent);
 }
 
-/* All models that the first @steps steps lead to, from one of which it runs; and with the lease. */
-static void explore(enum step steps, bool last_wins, bool lease)
+/* All models that the first @steps steps lead to, from one of which it runs; with the lease, or lent. */
+static void explore(enum step steps, bool last_wins, bool lease, bool lent)
 {
 	seen = calloc(SEEN_SIZE, sizeof(*seen));
 	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
@@ -520,7 +541,7 @@ static void explore(enum step steps, bool last_wins, bool lease)
 			struct model m = queue[i];
 
 			under_way = control_operation(&m.s) != OP_NONE;
-			if (!is_in(step, steps, lease) || !make_step(&m, step))
+			if (!is_in(step, steps, lease, lent) || !make_step(&m, step))
 				continue;
 			visit(&m);
 			quiesce(&m, last_wins);
@@ -533,20 +554,26 @@ static void explore(enum step steps, bool last_wins, bool lease)
 
 START_TEST(the_last_wish_wins)
 {
-	explore(STEP_snapshot, true, false);
+	explore(STEP_snapshot, true, false, false);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever)
 {
-	explore(STEP_yield, false, false);
+	explore(STEP_yield, false, false, false);
 }
 END_TEST
 
 /* Beside all that a user may want. */
 START_TEST(nobody_waits_for_ever_with_a_lease)
 {
-	explore(STEP_yield, false, true);
+	explore(STEP_yield, false, true, false);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_ever_for_who_has_it_lent)
+{
+	explore(STEP_snapshot, false, false, true);
 }
 END_TEST
 
@@ -558,6 +585,7 @@ int main(void)
 	tcase_add_test(tcase, the_last_wish_wins);
 	tcase_add_test(tcase, nobody_waits_for_ever);
 	tcase_add_test(tcase, nobody_waits_for_ever_with_a_lease);
+	tcase_add_test(tcase, nobody_waits_for_ever_for_who_has_it_lent);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

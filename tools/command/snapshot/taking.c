@@ -48,63 +48,62 @@ static bool is_of_others(const struct job *job)
 }
 
 /*
- * Send each of @n parts, from @first on, that has not ended "@request DIRECTORY": to write, or if @done, those that
- * were asked to. Returns an exit code.
+ * "@request DIRECTORY" as the request of each of @n parts, from @first on, that has not ended, and their jobs in @jobs.
+ * Returns how many there are.
  */
-static int ask_parts(struct taking *t, size_t first, size_t n, bool done, const char *request)
+static size_t make_requests(const struct taking *t, size_t first, size_t n, const char *request,
+			    struct job *jobs[SNAPSHOT_PARTS_MAX])
 {
-	struct job *jobs[SNAPSHOT_PARTS_MAX];
-	size_t len = strlen(request) + sizeof(t->parts->path) + 2, count = 0;
-	char *texts = malloc(n * len);
-	int ret;
+	size_t count = 0;
 
-	if (!texts)
-		return taking_fail(t, strerror(ENOMEM));
-	for (size_t i = first; i < first + n; i++) {
-		struct job *job = t->parts[i].job;
-
-		if ((done && !t->parts[i].asked) || host_await_end(job->pid, 0))
+	for (struct taking_part *part = t->parts + first; part < t->parts + first + n; part++) {
+		if (host_await_end(part->job->pid, 0))
 			continue;
-		job->request = texts + count * len;
-		snprintf(texts + count * len, len, "%s %s", request, t->parts[i].path);
-		jobs[count++] = job;
+		snprintf(part->request, sizeof(part->request), "%s %s", request,
+			 *part->path ? part->path : t->path);
+		part->job->request = part->request;
+		jobs[count++] = part->job;
 	}
-	ret = outcome_ask_each(jobs, count, "snapshot", done ? "resuming" : "writing");
-	free(texts);
-	for (size_t i = first; i < first + n && !done; i++)
-		t->parts[i].asked = !is_of_others(t->parts[i].job);
-	return ret;
+	return count;
 }
 
-static const struct taking *resuming;
+/* Ask @n parts, from @first on, to write. Returns an exit code. */
+static int ask_to_write(const struct taking *t, size_t first, size_t n, const char *request)
+{
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	size_t count = make_requests(t, first, n, request, jobs);
+
+	return outcome_ask_each(jobs, count, "snapshot", "writing");
+}
+
+static struct {
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	size_t n;
+} resuming;
 
 /* Once all are asked to resume, they do so without this command: an interrupt may end it. */
 static int resume_line(struct job *job, const struct line *line)
 {
-	bool all = true;
-
-	for (size_t i = 0; i < resuming->nparts; i++)
-		all &= !resuming->parts[i].job->queued;
-	if (all)
+	if (jobs_are_asked(resuming.jobs, resuming.n))
 		criu_hold_signals(false);
 	return outcome_line(job, line);
 }
 
-/* Several processes do not resume by themselves, but together; if they take turns, when they get theirs. */
+/* They resume together; if they take turns, when they get theirs. */
 static int let_all_go(struct taking *t)
 {
-	struct job *jobs[SNAPSHOT_PARTS_MAX];
-	int ret = ask_parts(t, 0, t->nparts, true, "done");
-	size_t n;
+	struct job **jobs = resuming.jobs;
+	size_t n = make_requests(t, 0, t->nparts, "done", jobs);
+	int ret;
 
-	for (size_t i = 0; i < t->nparts; i++)
-		t->parts[i].job->status.resume = (struct job_transfer){0};
-	t->stays_paused = t->was_paused;
-	if (t->was_paused)
-		return ret;
-	n = find_living(t, jobs);
-	resuming = t;
-	return n ? together_resume(jobs, n, "snapshot", "resuming", false, resume_line) : ret;
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->status.resume = (struct job_transfer){0};
+	resuming.n = n;
+	ret = n ? together_resume(jobs, n, "snapshot", "resuming", false, resume_line) : EXIT_DONE;
+	for (size_t i = 0; i < n; i++)
+		jobs[i]->request = NULL;
+	t->stays_paused = !ret && n && !strcmp(jobs[0]->status.state, state_names[STATE_PAUSED]);
+	return ret;
 }
 
 /* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
@@ -616,7 +615,7 @@ static int write_parts(struct taking *t)
 		len += snprintf(request + len, sizeof(request) - len, "%d ",
 				t->parts[i].job->own_pid);
 	snprintf(request + len, sizeof(request) - len, "%s", snapshot_codec_name(t->codec));
-	ret = ask_parts(t, 0, 1, false, request);
+	ret = ask_to_write(t, 0, 1, request);
 	if (ret)
 		return ret;
 	ret = find_index(t, &t->index, &error);
@@ -626,7 +625,7 @@ static int write_parts(struct taking *t)
 		snapshot_part_name(t->index, t->parts[i].job->own_pid, name);
 		snprintf(t->parts[i].path, sizeof(t->parts[i].path), "%s/%s", t->path, name);
 	}
-	return ask_parts(t, 1, t->nparts - 1, false, request);
+	return ask_to_write(t, 1, t->nparts - 1, request);
 }
 
 /* Whether all parts, which are @n jobs, are paused, or none: somebody may have changed that since the checks. */
@@ -650,7 +649,6 @@ static int see_states(struct taking *t, struct job **jobs, size_t n)
 		return taking_fail(
 			t,
 			"some of its processes are paused, and others are not: pause or resume all");
-	t->was_paused = paused;
 	return EXIT_DONE;
 }
 
@@ -673,12 +671,7 @@ static int pause_and_write(struct taking *t)
 		ret = taking_fail(t, "interrupted");
 	if (!ret)
 		return EXIT_DONE;
-	/* The first part is in another snapshot, which needs the pause and ends it; or somebody has resumed it. */
-	if (is_of_others(t->job) && t->job->end == END_BUSY)
-		complain("snapshot %d: it is left as it is: 'cudaw resume %d' if it stays paused",
-			 t->job->pid, t->job->pid);
-	else
-		give_up(t);
+	give_up(t);
 	return ret;
 }
 

@@ -15,6 +15,7 @@
  */
 #include "checkpoint/snapshot/codec.h"
 #include "checkpoint/snapshot/io.h"
+#include "common/protocol/protocol.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/memory_files.h"
@@ -31,7 +32,7 @@ struct taking_part {
 	struct job *job;
 	char path[PATH_MAX + SNAPSHOT_PART_SIZE + 1]; /* of its directory */
 	int dir;                                      /* locked; -1: not */
-	bool asked; /* it has taken the request to write, or may have */
+	char request[PROTOCOL_LINE + 1];              /* while one is made */
 	struct program program;
 	char id[33]; /* of its memory's snapshot */
 };
@@ -51,7 +52,6 @@ struct taking {
 	struct process root; /* of the job's processes (whole.h), since taking_check_processes() */
 	pid_t unknown;       /* likewise */
 	bool stays_paused;
-	bool was_paused; /* before; only of several */
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
 	struct tcp_sockets ports;         /* likewise */

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Jobs of which several processes use CUDA, in and out of snapshots many times: SEVERAL_SOAK="ROUNDS KILLS", few without
+that. And a snapshot of which any file is damaged, or has no room.
+"""
+import os
+import resource
+import signal
+import subprocess
+import time
+
+from restorelib import allow_stand_in, directory, need_criu, nvml, refused
+from severallib import Server, Sharing, stopped_and_restored, taken
+from simlib import unsanitized
+from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
+import proclib
+
+ROUNDS, KILLS = map(int, os.environ.get("SEVERAL_SOAK", "1 12").split())
+KINDS = {"tickets": [], "IPC": ["--ipc", 1], "ring": ["--ipc", 1, "--ring", 1]}
+SWAP = ("--gpu", "0=1", "--gpu", "1=0")
+
+
+def rounds(name, ranks):
+    """--stop, running, rolled back; on the same GPUs, and on others."""
+    @unsanitized
+    def case():
+        need_criu()
+        machine = {"CUDAW_SIM_DEVICES": "2", **nvml(COUNT=2)}
+        os.environ.update(machine)
+        job = Sharing(*KINDS[name], "--gpus", 2, ranks=ranks)
+        for _ in range(ROUNDS):
+            for moved in (), SWAP:
+                stopped_and_restored(job, *moved)
+                path = taken(job)
+                job.goes_on()
+                job.kill()
+                cudaw_ok("restore", *moved, path)
+                job.goes_on()
+        job.finish(back=2 * ROUNDS)
+        for variable in machine:
+            del os.environ[variable]
+    return f"{name} of {ranks} ranks", case
+
+
+def links():
+    return [name for name in os.listdir("/dev/shm") if name.startswith("link_remap")]
+
+
+def is_there(path):
+    return os.path.exists(f"{path}/manifest.json")
+
+
+def came_through(job, path):
+    """What became of a job whose command was killed, after what a user would do."""
+    running = [pid for pid in job.pids if os.path.exists(f"/proc/{pid}") and proclib.state(pid) not in "XZ"]
+    if len(running) < len(job.pids):
+        job.kill()
+        cudaw_ok("verify", path)
+        cudaw_ok("restore", path)
+        job.goes_on()
+        return "in the directory"
+    how = "runs on"
+    if "T" in job.states():
+        cudaw_ok("resume", job.id)
+        how = "resumed"
+    job.goes_on()
+    return how
+
+
+def kills(make, *options):
+    """The command is killed at any moment. It runs on with a stand-in for CRIU, too."""
+    @unsanitized
+    def case():
+        if options:
+            need_criu()
+        rng, job, found = seeded(), make(), {}
+        begin = time.monotonic()
+        taken(job)
+        longest = time.monotonic() - begin
+        job.goes_on()
+        for _ in range(KILLS // len(CASES)):
+            path = directory()
+            process = subprocess.Popen([CUDAW, "snapshot", *options, job.id, path], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, env=base_environment())
+            time.sleep(rng.uniform(0, longest))
+            process.kill()
+            ended = process.wait() != -signal.SIGKILL
+            # CRIU ends by itself.
+            until(lambda: not proclib.with_command(f"--tree {job.pid} "), 60, "CRIU ends")
+            how = came_through(job, path)
+            found[how, ended] = found.get((how, ended), 0) + 1
+            equal(links(), [], "the names that are left")
+        print(f"# {found}", flush=True)
+        os.kill(job.pid, signal.SIGINT)
+        equal(job.wait_end(60)[-1], job.END, "the last line")
+    return f"a command is killed at any moment, {make.__name__} {' '.join(options) or 'running'}", case
+
+
+CASES = [(make, options) for make in (Sharing, Server) for options in ((), ("--stop",))]
+
+
+def files(path):
+    return [os.path.join(where, name) for where, _, names in os.walk(path) for name in names]
+
+
+@unsanitized
+def any_damaged_file_is_found_by_name():
+    job = Server()
+    path = taken(job, "--stop")
+    equal(job.states(), "", "what runs of it")
+    for name in files(path):
+        size = os.path.getsize(name)
+        if not size:
+            continue
+        with open(name, "r+b") as file:
+            file.seek(size // 2)
+            byte = file.read(1)
+            file.seek(size // 2)
+            file.write(bytes([byte[0] ^ 0x55]))
+        done = cudaw("verify", path)
+        with open(name, "r+b") as file:
+            file.seek(size // 2)
+            file.write(byte)
+        short = os.path.relpath(name, path)
+        check(done.returncode, f"{short} is damaged, and verify does not find it")
+        known = os.path.basename(name).split("-")[0], os.path.dirname(short)
+        check(any(word and word in done.stderr for word in known), f"{short} is damaged: {done.stderr}")
+    cudaw_ok("verify", path)
+
+
+def limited(size):
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return limit
+
+
+@unsanitized
+def no_room_for_any_file():
+    """Of the command and CRIU, then of each process."""
+    need_criu()
+    job = Server()
+    whole = max(map(os.path.getsize, files(taken(job))))
+    job.goes_on()
+    for options in (), ("--stop",):
+        size, failed = 4096, 0
+        while size < whole:
+            path = directory()
+            done = subprocess.run([CUDAW, "snapshot", *options, job.id, path], env=base_environment(), text=True,
+                                  capture_output=True, check=False, preexec_fn=limited(size), timeout=300)
+            failed += done.returncode == 1
+            equal((done.returncode, is_there(path)), (1, False), f"with {size} bytes for a file: {done.stderr}")
+            job.goes_on()
+            size *= 8
+        check(failed > 1, "too few failed")
+    for pid in job.engines:
+        for size in 4096, 1 << 16:
+            before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            path = directory()
+            refused("snapshot", "--stop", job.id, path)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+            equal(is_there(path), False, "whether there is a snapshot")
+            job.goes_on()
+    job.finish()
+
+
+allow_stand_in()
+main(*(rounds(name, ranks) for name in KINDS for ranks in (2, 4)),
+     *(kills(make, *options) for make, options in CASES),
+     any_damaged_file_is_found_by_name, no_room_for_any_file)
