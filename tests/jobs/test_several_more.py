@@ -8,12 +8,14 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused
 from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
-from gpulib import check, cudaw_ok, equal, jobs, main, until
+from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+import proclib
 
 KINDS = {"tickets": ([], 4), "a ring of legacy IPC": (["--ipc", 1, "--ring", 1], 4), "IPC": (["--ipc", 1], 2)}
 
@@ -188,6 +190,34 @@ def another_snapshot_under_way_is_left_alone():
     job.finish()
 
 
+def state(pid):
+    """As in ps(1); "-": it is not there."""
+    try:
+        return proclib.state(pid)
+    except OSError:
+        return "-"
+
+
+@unsanitized
+def an_interrupt_of_a_restore_as_they_begin_to_run():
+    """Before they are asked to resume: they do, without the command, and so do the others."""
+    need_criu()
+    job = Server()
+    path = taken(job, "--stop")
+    equal(job.states(), "", "what runs of it")
+    restore = subprocess.Popen([CUDAW, "restore", path], env=base_environment())
+    for wanted in "T", "SR":
+        while state(job.engines[0]) not in wanted and restore.poll() is None:
+            pass
+    # The second one cannot answer yet.
+    proclib.send(job.engines[1], "STOP")
+    restore.send_signal(signal.SIGINT)
+    proclib.send(job.engines[1], "CONT")
+    restore.wait(60)
+    job.goes_on()
+    job.finish()
+
+
 @unsanitized
 def one_that_ends_meanwhile():
     """The others run on, and find that. Without memory that it has shared they cannot, and stay paused."""
@@ -293,5 +323,6 @@ allow_stand_in()
 main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpus, what_fails_leaves_all_as_they_were,
      a_job_that_was_paused_stays_so, a_command_that_is_killed, a_command_that_is_killed_while_they_pause,
      a_running_job_runs_on_after_an_interrupt,
-     another_snapshot_under_way_is_left_alone, one_that_ends_meanwhile, what_is_refused_by_name,
+     another_snapshot_under_way_is_left_alone, an_interrupt_of_a_restore_as_they_begin_to_run,
+     one_that_ends_meanwhile, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

@@ -203,20 +203,22 @@ static void drop_readings(struct restoring *r)
 		reading_drop(&r->readings[i]);
 }
 
-static const struct tree *held_back; /* what is to run once the job has its memory */
+static struct {
+	const struct tree *tree; /* what is to run once the job has its memory */
+	struct job **jobs;       /* who has it */
+	size_t njobs;
+} held_back;
 
-/* The job runs, and resumes without this command: an interrupt ends that, but must not leave the others stopped. */
-static void bear_interrupt(void)
-{
-	if (!criu_is_interrupted())
-		return;
-	tree_continue(held_back);
-	criu_hold_signals(false);
-}
-
+/*
+ * Once all are asked to resume, they do so without this command: an interrupt ends that, but must not leave the others
+ * stopped.
+ */
 static int resume_line(struct job *job, const struct line *line)
 {
-	bear_interrupt();
+	if (criu_is_interrupted() && jobs_are_asked(held_back.jobs, held_back.njobs)) {
+		tree_continue(held_back.tree);
+		criu_hold_signals(false);
+	}
 	return outcome_line(job, line);
 }
 
@@ -280,8 +282,6 @@ static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *re
 	drop_readings(r);
 	if (!ret && r->wait)
 		pass_signals_on(r);
-	if (!ret)
-		bear_interrupt();
 	r->start_ms = clock_ms() - begin;
 	if (!ret && !r->paused)
 		ret = resume_all(r, jobs);
@@ -433,7 +433,9 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 	}
 	if (!ret) {
 		keep_stopped(r, tree);
-		held_back = tree;
+		held_back.tree = tree;
+		held_back.jobs = jobs;
+		held_back.njobs = r->opened.n;
 		for (size_t i = 0; i < r->opened.n; i++)
 			process_signal(&all[i].process, 0, SIGCONT);
 		ret = go_on(r, jobs, resume);
