@@ -303,7 +303,7 @@ static int commit_snapshot(struct engine_op *op)
 	facts->nobjects = lists.nobjects;
 	facts->parts = op->plan->parts;
 	facts->nparts = op->plan->nparts;
-	facts->gpus = engine_is_released() ? release_gpus() : 0;
+	facts->gpus = engine_is_released() ? release_gpus(&facts->uuids) : 0;
 	facts->held = engine_is_released() ? release_held() : NULL;
 	for (size_t i = 0; i < result->nphases && facts->nphases < MANIFEST_PHASES; i++)
 		facts->phases[facts->nphases++] =

@@ -40,7 +40,8 @@
 /* Bytes that this process held on each GPU at the last checkpoint; the engine's thread only. */
 static size_t held[GPU_MAX];
 static unsigned int machine_gpus; /* number at the last checkpoint; 0: not known */
-static double kept_out_since;     /* clock_ms(): another job has the lock since; 0: none has */
+static char machine_uuids[GPU_MAX][NVML_UUID_SIZE]; /* theirs; empty: not known */
+static double kept_out_since; /* clock_ms(): another job has the lock since; 0: none has */
 static CUcheckpointGpuPair remap[GPU_MAX];
 static unsigned int nremap;
 /*
@@ -118,6 +119,9 @@ static void measure(const struct cuda_driver *drv, const struct context_list *li
 	memset(held, 0, sizeof(held));
 	if (nvml_device_count(&machine_gpus))
 		machine_gpus = 0;
+	for (unsigned int i = 0; i < GPU_MAX; i++)
+		if (i >= machine_gpus || nvml_device_uuid(i, machine_uuids[i]))
+			*machine_uuids[i] = '\0';
 	for (size_t dev = 0; dev < ngpus; dev++)
 		if (nvml_process_memory(gpus[dev].uuid, &held[dev]))
 			held[dev] = has_context(list, dev) ? guess_held(drv, list, dev) : 0;
@@ -236,8 +240,9 @@ CUresult release_unlock_process(const struct cuda_driver *drv, const char **call
 	return error;
 }
 
-unsigned int release_gpus(void)
+unsigned int release_gpus(const char (**uuids)[NVML_UUID_SIZE])
 {
+	*uuids = machine_uuids;
 	return machine_gpus;
 }
 

@@ -6,6 +6,8 @@
  * once our memory is unmapped: contexts, modules, memory left to the driver. It works from a thread
  * of the same process and without root [H200, driver 580].
  */
+#include "common/nvml.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,8 +61,11 @@ bool release_is_locked(void);
 /* Unlock it, if it is locked. 0, or the driver's error, with *@call as above. */
 CUresult release_unlock_process(const struct cuda_driver *drv, const char **call);
 
-/* Number of GPUs of the machine at the last checkpoint; 0: not known. The engine's thread. */
-unsigned int release_gpus(void);
+/*
+ * Number of GPUs of the machine at the last checkpoint; 0: not known. *@uuids, of GPU_MAX entries, are theirs, empty if
+ * not known. The engine's thread.
+ */
+unsigned int release_gpus(const char (**uuids)[NVML_UUID_SIZE]);
 
 /*
  * Bytes by device (GPU_MAX entries) that this process held at the last checkpoint, beyond what vmem

@@ -103,6 +103,12 @@ static void put_gpu(struct json_out *out, const struct snapshot_facts *facts)
 	json_number(out, "cuda", facts->cuda);
 	if (facts->gpus)
 		json_number(out, "gpus", facts->gpus);
+	if (facts->gpus && facts->uuids) {
+		json_open(out, "machine", '[');
+		for (size_t i = 0; i < facts->gpus && i < GPU_MAX && *facts->uuids[i]; i++)
+			json_text(out, NULL, facts->uuids[i]);
+		json_close(out, ']');
+	}
 	json_open(out, "devices", '[');
 	for (size_t i = 0; i < facts->ndevices; i++) {
 		const struct gpu *device = &facts->devices[i];

@@ -40,6 +40,7 @@ struct snapshot_facts {
 	const struct gpu *devices;
 	size_t ndevices;
 	unsigned int gpus; /* of the machine, at the driver's checkpoint; 0: not known */
+	const char (*uuids)[NVML_UUID_SIZE]; /* of these; an empty one is not known */
 	/*
 	 * Bytes that the driver's restore takes on each device; NULL: the driver took no
 	 * checkpoint.

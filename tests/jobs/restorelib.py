@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,13 @@ class Counting(Detached):
         check("every word right" in lines[-1], f"the log ends with {lines[-3:]}")
         steps = [int(line.split()[1]) for line in lines if line.startswith("step ")]
         equal(steps, list(range(1, len(steps) + 1)), "the steps")
+
+
+def nvml(**env):
+    """The environment in which there is one."""
+    libraries = tempfile.mkdtemp(dir=SCRATCH)
+    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
+    return {"LD_LIBRARY_PATH": libraries, **{f"TEST_NVML_{key}": str(env[key]) for key in env}}
 
 
 STAND_IN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_in_criu")

@@ -2,18 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 cudaw restore onto other GPUs. The simulated driver moves a process only by pairs that have all GPUs
-it sees, by their UUIDs at the checkpoint, as the real one does.
+of the machine, also those that the process does not see, as the real one does.
 """
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 from unittest.mock import patch
 
 from restorelib import (Counting, allow_stand_in, directory, goes_on, need_criu,
-                        refused, stands_in)
-from gpulib import (BUILD, CUDAW, SCRATCH, Skip, base_environment, check, cudaw_ok,
+                        nvml, refused, stands_in)
+from gpulib import (CUDAW, Skip, base_environment, check, cudaw_ok,
                     equal, jobs, main)
 import snapshotlib
 
@@ -104,31 +102,26 @@ def a_moved_job_stays_where_it_is():
 
 def a_job_that_sees_one_gpu_of_several():
     need_criu()
-    job = on_gpus(4, visible="2")
-    path = stop(job)
-    equal(saw(path), [2], "the GPU at first")
-    restored_to(job, path, 3, "--gpu", "3")
-    path = stop(job)
-    equal(saw(path), [3], "the GPU of the moved job")
-    restored_to(job, path, 3)
-    job.finish()
+    with patch.dict(os.environ, nvml(COUNT=4)):
+        job = on_gpus(4, visible="2")
+        path = stop(job)
+        equal(saw(path), [2], "the GPU at first")
+        restored_to(job, path, 3, "--gpu", "3")
+        path = stop(job)
+        equal(saw(path), [3], "the GPU of the moved job")
+        restored_to(job, path, 3)
+        job.finish()
 
 
 def another_machine():
     """The GPU of the snapshot is not there: it takes the first one of the same kind."""
     need_criu()
-    job = on_gpus(2, visible="1")
-    path = stop(job)
-    os.environ["CUDAW_SIM_DEVICES"] = "1"
-    restored_to(job, path, 0)
-    job.finish()
-
-
-def nvml(**env):
-    """The environment in which there is one."""
-    libraries = tempfile.mkdtemp(dir=SCRATCH)
-    shutil.copy(f"{BUILD}/tests/preload/nvml.so", f"{libraries}/libnvidia-ml.so.1")
-    return {"LD_LIBRARY_PATH": libraries, **{f"TEST_NVML_{key}": str(env[key]) for key in env}}
+    with patch.dict(os.environ, nvml(COUNT=2)):
+        job = on_gpus(2, visible="1")
+        path = stop(job)
+        with patch.dict(os.environ, CUDA_VISIBLE_DEVICES="0"):
+            restored_to(job, path, 0)
+        job.finish()
 
 
 def a_machine_of_fewer_gpus():

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 
-from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused
+from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, refused
 from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
@@ -56,7 +56,8 @@ def gpus_of(job):
 def on_other_gpus():
     """By one map for the whole job, also where each process sees its own GPU alone."""
     need_criu()
-    os.environ["CUDAW_SIM_DEVICES"] = "4"
+    machine = {"CUDAW_SIM_DEVICES": "4", **nvml(COUNT=4)}
+    os.environ.update(machine)
     for options, moves in (([], ["0=1", "1=0"]), (["--visible", 1], ["0=1", "1=0"]), (["--visible", 1], ["0=2"])):
         job = Sharing("--gpus", 2, *options)
         before = gpus_of(job)
@@ -66,7 +67,8 @@ def on_other_gpus():
         equal(gpus_of(job) if options else before[::-1], wanted, "the GPUs after the restore")
         stopped_and_restored(job)
         job.finish()
-    del os.environ["CUDAW_SIM_DEVICES"]
+    for name in machine:
+        del os.environ[name]
 
 
 @unsanitized

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A libnvidia-ml.so.1 with TEST_NVML_COUNT GPUs, which all have TEST_NVML_FREE bytes free, of which
- * number 1 has the UUID TEST_NVML_UUID, and on which TEST_NVML_PROCESS, a PID and bytes, is a process.
+ * number 1 has the UUID TEST_NVML_UUID, or all have those of simulated ones, and on which TEST_NVML_PROCESS, a PID and bytes, is a process.
  * What is not set is not known. It is found by LD_LIBRARY_PATH rather than preloaded. If a file
  * "holders" lies beside it, with a line "PID BYTES" for each process on a GPU, no memory is free, or
  * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SIMULATED 16 /* GPUs, at most */
 
 static FILE *open_holders(void)
 {
@@ -165,8 +167,18 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
+	static char simulated[SIMULATED][48];
+	unsigned int count = 0;
+
 	*device = getenv("TEST_NVML_UUID");
-	return *device && index == 1 ? 0 : NVML_ERROR_NOT_SUPPORTED;
+	if (*device)
+		return index == 1 ? 0 : NVML_ERROR_NOT_SUPPORTED;
+	if (nvmlDeviceGetCount_v2(&count) || index >= count || index >= SIMULATED)
+		return NVML_ERROR_NOT_SUPPORTED;
+	snprintf(simulated[index], sizeof(simulated[index]),
+		 "GPU-63756461-772d-7369-6d75-6c61746564%02x", index);
+	*device = simulated[index];
+	return 0;
 }
 
 int nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int size)

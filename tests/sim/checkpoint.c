@@ -167,30 +167,31 @@ static int find_gpu(const CUuuid *uuid)
 }
 
 /*
- * Put each device on the GPU that the pairs say: all devices have to be in them, by the GPUs that
- * they were on at the checkpoint, and no two on one GPU.
+ * Put each device on the GPU that the pairs say: all GPUs of the machine have to be in them, also those that the process
+ * does not see [H200, driver 580.159], and no two on one GPU.
  */
 static CUresult move_devices(const CUcheckpointRestoreArgs *args)
 {
 	bool taken[SIM_MAX_DEVICES] = {false};
 	int to[SIM_MAX_DEVICES] = {0};
 
-	for (CUdevice dev = 0; dev < sim.config.devices; dev++) {
+	for (int gpu = 0; gpu < sim.config.gpus; gpu++) {
 		const CUcheckpointGpuPair *pair = NULL;
 
 		for (unsigned int i = 0; i < args->gpuPairsCount && !pair; i++)
-			if (find_gpu(&args->gpuPairs[i].oldUuid) == sim.gpu[dev])
+			if (find_gpu(&args->gpuPairs[i].oldUuid) == gpu)
 				pair = &args->gpuPairs[i];
 		if (!pair)
 			return CUDA_ERROR_INVALID_VALUE;
-		to[dev] = find_gpu(&pair->newUuid);
-		if (to[dev] < 0)
+		to[gpu] = find_gpu(&pair->newUuid);
+		if (to[gpu] < 0)
 			return CUDA_ERROR_NOT_SUPPORTED;
-		if (taken[to[dev]])
+		if (taken[to[gpu]])
 			return CUDA_ERROR_INVALID_VALUE;
-		taken[to[dev]] = true;
+		taken[to[gpu]] = true;
 	}
-	memcpy(sim.gpu, to, sizeof(to[0]) * (size_t)sim.config.devices);
+	for (CUdevice dev = 0; dev < sim.config.devices; dev++)
+		sim.gpu[dev] = to[sim.gpu[dev]];
 	return CUDA_SUCCESS;
 }
 

@@ -143,14 +143,17 @@ static int make_runtime_dir(struct restoring *r)
 	return 0;
 }
 
-/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs of the part if one has changed. */
+/* "moved GPU-A=GPU-B ... DIR", with pairs for all GPUs if one has changed; for those of the part, if no more are known. */
 static void make_request(const struct restoring *r, size_t part, char *text, size_t size)
 {
 	const struct snapshot_manifest *m = &r->opened.parts[part].snapshot.manifest;
 	const char *path = r->opened.parts[part].path;
 	size_t len = snprintf(text, size, "moved ");
 
-	for (size_t i = 0; i < m->ndevices && r->needs.moved && len < size; i++)
+	for (size_t i = 0; i < r->needs.npairs && len < size; i++)
+		len += snprintf(text + len, size - len, "%s=%s ", r->needs.pairs[i].from,
+				r->needs.pairs[i].to);
+	for (size_t i = 0; i < m->ndevices && r->needs.moved && !r->needs.npairs && len < size; i++)
 		len += snprintf(text + len, size - len, "%s=%s ", m->devices[i].uuid,
 				r->needs.probe.devices[r->needs.map[r->devices[part][i]]].uuid);
 	if (len + strlen(path) < size)

@@ -325,6 +325,63 @@ static int map_rest(const struct snapshot *s, struct needs *needs, bool *taken)
 	return EXIT_DONE;
 }
 
+/* Both are shorter than NVML_UUID_SIZE. */
+static bool add_pair(struct needs *needs, const char *from, const char *to)
+{
+	struct needs_pair *pair = &needs->pairs[needs->npairs];
+
+	if (needs->npairs == GPU_MAX)
+		return false;
+	needs->npairs++;
+	memcpy(pair->from, from, strlen(from) + 1);
+	memcpy(pair->to, to, strlen(to) + 1);
+	return true;
+}
+
+static bool is_paired(const struct needs *needs, const char *uuid, bool from)
+{
+	for (size_t i = 0; i < needs->npairs; i++)
+		if (!strcmp(from ? needs->pairs[i].from : needs->pairs[i].to, uuid))
+			return true;
+	return false;
+}
+
+/* Let @from stay where it is, if that is free and @same; else let it go to any that is free. False: there is none. */
+static bool pair_unseen(struct needs *needs, const char *from, unsigned int here, bool same)
+{
+	char to[NVML_UUID_SIZE];
+
+	for (unsigned int i = 0; i < here; i++)
+		if (!nvml_device_uuid(i, to) && !is_paired(needs, to, false) &&
+		    (!same || !strcmp(from, to)))
+			return add_pair(needs, from, to);
+	return false;
+}
+
+/* The machine's GPUs that no process saw: the driver takes a map only if it has them, too [H200, driver 580.159]. */
+static void pair_all(const struct snapshot *s, struct needs *needs)
+{
+	const struct snapshot_manifest *m = &s->manifest;
+	const json_t *machine = json_object_get(m->root, "machine");
+	unsigned int here;
+	bool paired = m->gpus && json_array_size(machine) == m->gpus && !nvml_device_count(&here);
+
+	for (size_t i = 0; i < m->ndevices && paired; i++)
+		paired = add_pair(needs, m->devices[i].uuid,
+				  needs->probe.devices[needs->map[i]].uuid);
+	for (int same = 1; same >= 0 && paired; same--)
+		for (size_t i = 0; i < m->gpus && paired; i++) {
+			const char *from = json_string_value(json_array_get(machine, i));
+			CUuuid uuid;
+
+			paired = from && nvml_uuid_parse(from, &uuid) &&
+				 (is_paired(needs, from, true) ||
+				  pair_unseen(needs, from, here, same) || same);
+		}
+	if (!paired)
+		needs->npairs = 0;
+}
+
 int needs_ask(struct needs *needs)
 {
 	char path[PATH_MAX], why[512];
@@ -352,7 +409,11 @@ int needs_gpus(const struct snapshot *s, char **choices, size_t count, struct ne
 		ret = check_machine(s);
 	for (size_t i = 0; i < count && !ret; i++)
 		ret = choose(s, choices[i], needs, taken);
-	return ret ? ret : map_rest(s, needs, taken);
+	if (!ret)
+		ret = map_rest(s, needs, taken);
+	if (!ret && needs->moved)
+		pair_all(s, needs);
+	return ret;
 }
 
 int needs_memory(const struct snapshot *s, const struct needs *needs)

@@ -16,6 +16,14 @@ struct needs {
 	/* For each device of the snapshot the index of the device that replaces it. */
 	int map[GPU_MAX];
 	bool moved; /* at least one is another GPU than before */
+	/*
+	 * Then: all GPUs of the machine of the snapshot, also those that no process saw, and which one takes the place of
+	 * each. None if NVML does not know all GPUs, then or now.
+	 */
+	struct needs_pair {
+		char from[NVML_UUID_SIZE], to[NVML_UUID_SIZE];
+	} pairs[GPU_MAX];
+	size_t npairs;
 };
 
 /* Whether the mapped programs and libraries exist, in the same builds. An exit code. */
