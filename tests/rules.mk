@@ -280,17 +280,20 @@ check-ci-thread:
 	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
 
 ## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, all pairs of faults, and tests/slow
-# TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEED=new
+# TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEVERAL_SOAK="ROUNDS KILLS" SEED=new
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
 soak: TURNS_SOAK ?= 500 200 50
 soak: export TURNS_SOAK := $(TURNS_SOAK)
+soak: SEVERAL_SOAK ?= 50 500
+soak: export SEVERAL_SOAK := $(SEVERAL_SOAK)
 soak: export PAIRS := all
 soak: export PARTS_SECONDS := 60
 soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 	$(Q)$(MAKE) --no-print-directory check \
-		ONLY='$(filter-out test_turns_soak.py test_engine_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
+		ONLY='$(filter-out test_turns_soak.py test_several_soak.py test_engine_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_turns_soak.py \
+		tests/jobs/test_several_soak.py \
 		$(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 
 ## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT

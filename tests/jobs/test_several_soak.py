@@ -12,7 +12,7 @@ import time
 
 from restorelib import allow_stand_in, directory, need_criu, nvml, refused
 from severallib import Server, Sharing, stopped_and_restored, taken
-from simlib import unsanitized
+from simlib import SCRATCH, unsanitized
 from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
 import proclib
 
@@ -129,6 +129,44 @@ def any_damaged_file_is_found_by_name():
     cudaw_ok("verify", path)
 
 
+# Of the driver, in a resume.
+CALLS = ("cuCheckpointProcessRestore", "cuCheckpointProcessUnlock", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
+         "cuMemcpyHtoDAsync_v2", "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cuCtxSetCurrent",
+         "cuStreamSynchronize", "cuStreamCreateWithPriority", "cuMemHostRegister_v2")
+
+
+@unsanitized
+def any_call_of_the_driver_fails_once_at_a_restore():
+    """In one process: then none is left, and another restore works; unless it could be tried again."""
+    need_criu()
+    at = {call: os.path.join(SCRATCH, f"fails-{call}") for call in CALLS}
+    os.environ["CUDAW_SIM_FAULT"] = ",".join(f"{call}:{at[call]}:999" for call in CALLS)
+    job = Sharing()
+    del os.environ["CUDAW_SIM_FAULT"]
+    path, failed = taken(job, "--stop"), []
+    equal(job.states(), "", "what runs of it")
+    for call in CALLS:
+        with open(at[call], "wb"):
+            pass
+        done = cudaw("restore", path)
+        struck = not os.path.exists(at[call])
+        if done.returncode:
+            check(struck, f"without a fault of {call}: {done.stderr}")
+            until(lambda: not job.states(), 20, f"none is left after {call}: {done.stderr}")
+            failed.append(call)
+            continue
+        job.goes_on()
+        if not struck:
+            os.unlink(at[call])
+        path = taken(job, "--stop")
+        equal(job.states(), "", f"what runs of it after {call}")
+    print(f"# a restore failed: {failed}", flush=True)
+    check({"cuCheckpointProcessRestore", "cuMemMap", "cuMemcpyHtoDAsync_v2"} <= set(failed), f"only {failed}")
+    cudaw_ok("restore", path)
+    job.goes_on()
+    job.finish()
+
+
 def limited(size):
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -168,4 +206,4 @@ def no_room_for_any_file():
 allow_stand_in()
 main(*(rounds(name, ranks) for name in KINDS for ranks in (2, 4)),
      *(kills(make, *options) for make, options in CASES),
-     any_damaged_file_is_found_by_name, no_room_for_any_file)
+     any_damaged_file_is_found_by_name, any_call_of_the_driver_fails_once_at_a_restore, no_room_for_any_file)
