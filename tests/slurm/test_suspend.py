@@ -6,7 +6,8 @@ stops, and gets it back when it goes on.
 import os
 import signal
 
-from slurmlib import BUILD, CONTEXT_MIB, WHOLE, Cluster, check_suspended, equal, until
+from slurmlib import (BUILD, CONTEXT_MIB, COUNTER, WHOLE, Cluster, check_suspended, equal, is_stopped, on_gpu,
+                      until)
 from gpulib import main
 from proclib import fields
 
@@ -69,6 +70,29 @@ def several_processes():
     low.wait_state("COMPLETED")
 
 
+def a_step_of_two_tasks():
+    """Of srun's: both give the GPU up, whichever of them is signalled, and go on together."""
+    cluster = Cluster()
+    job = cluster.submit(f"exec srun {COUNTER} --mib 60 --verify 1 --steps 10000000 --step-ms 2", "-n", 2, "-c", 4)
+    job.wait_steps(10)
+    until(lambda: len(job.rows()) == 2, 30, "both processes have joined cudawd")
+    pids = [row["pid"] for row in job.rows()]
+    for pid, other in (pids, pids[::-1]):
+        os.kill(pid, signal.SIGTSTP)
+        until(lambda p=pid: is_stopped(p), 30, "the process that is signalled is stopped")
+        equal((on_gpu(job), is_stopped(other)), (0, False), "bytes on the GPU; if the other process is stopped")
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: all(row["state"] == "runs" for row in job.rows()), 30, "both run")
+    cluster.run_ok("scontrol", "suspend", job.number)
+    for pid in pids:
+        check_suspended(job, pid)
+    cluster.run_ok("scontrol", "resume", job.number)
+    job.wait_steps(10)
+    cluster.run_ok("scancel", "-s", "INT", f"{job.number}.0")
+    job.wait_state("COMPLETED")
+    equal(job.said().count("every word right"), 2, "how many tasks verified their memory")
+
+
 def killed_while_suspended():
     _, low, pid, high = begin_preempted()
     os.kill(pid, signal.SIGKILL)
@@ -109,4 +133,4 @@ def several_on_a_gpu():
         job.finish()
 
 
-main(by_hand, preempted, several_processes, killed_while_suspended, time_slices, several_on_a_gpu)
+main(by_hand, preempted, several_processes, a_step_of_two_tasks, killed_while_suspended, time_slices, several_on_a_gpu)
