@@ -7,7 +7,7 @@
  * memory, and stops itself again, unless a SIGCONT of the scheduler's has come since (TURN_RESCUE in protocol.h).
  *
  * That is done for processes below slurmstepd alone: whoever else sends SIGSTOP may want a process that stands
- * still, whatever it holds.
+ * still, whatever it holds. Nor is it done for those that are frozen (docs/internals/frozen.md).
  */
 #include "tools/daemon/connections.h"
 
