@@ -25,6 +25,7 @@ SERVERS = ("slurmctld", "slurmd")
 WHOLE = ("-c", 8)   # all processors of the machine, so that another job must stop for it
 clusters = []
 
+# The other scheduler of 23.11.4 starts no job if there is no accounting: "has invalid account".
 CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -47,14 +48,14 @@ JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerType=sched/builtin
+SchedulerType=sched/backfill
 SchedulerTimeSlice=5
 GresTypes=gpu,shard
 PreemptType=preempt/partition_prio
 PreemptMode=SUSPEND,GANG
 SlurmctldParameters=preempt_send_user_signal
 AuthInfo=cred_expire=5
-SchedulerParameters=sched_interval=2
+SchedulerParameters=sched_interval=2,bf_interval=1
 JobRequeue=1
 TaskProlog={repository}/contrib/slurm/task-prolog
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=100 Gres=gpu:1,shard:4
