@@ -167,7 +167,7 @@ $(call c_objects,wrapper/*.c wrapper/*/*.c wrapper/*/*/*.c tests/unit/*.c tests/
 
 $(COMMON): $(call c_objects,common/*.c common/*/*.c)
 $(KPARAMS): $(call c_objects,kparams/*.c)
-$(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c)
+$(SNAPSHOT): $(call c_objects,checkpoint/snapshot/*.c checkpoint/snapshot/*/*.c)
 $(TOOLS): $(filter-out %/cudaw.o %/daemon/main.o %_main.o,$(call c_objects,tools/*/*.c tools/*/*/*.c))
 
 $(OBJ)/%.a:
@@ -204,7 +204,7 @@ $(LIBDIR)/libcudart.so.%: $(ON_LOAD) $(OBJ)/cudart-%/runtime.o $(GEN)/cudart-%/l
 $(COMMAND): $(OBJ)/tools/command/cudaw.o $(TOOLS) $(CORE)
 	$(call link,$(COMMAND_LIBS)) $(or_no_archive)
 
-$(DAEMON) $(CLOCKED_DAEMON): $(call c_objects,tools/daemon/*.c $(addprefix tools/job/,reach.c rest.c steps.c directories.c journals.c)) $(COMMON)
+$(DAEMON) $(CLOCKED_DAEMON): $(call c_objects,tools/daemon/*.c tools/daemon/*/*.c $(addprefix tools/job/,$(addprefix party/,reach.c rest.c steps.c) directories.c journals.c)) $(COMMON)
 	$(call link,$(INI_LIBS) $(filter %jansson %libjansson.a,$(COMMAND_LIBS)))
 
 $(SETTINGS_PAGE): $(OBJ)/tools/command/run/settings_main.o $(TOOLS) $(COMMON)

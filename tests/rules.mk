@@ -107,7 +107,7 @@ $(O)/tests/unit/kparams/%: $(OBJ)/tests/unit/kparams/%.o $(KPARAMS)
 	$(call link,$(CHECK_LIBS) $(KPARAMS_LIBS))
 
 $(O)/tests/fuzz/replay_ticket: $(OBJ)/checkpoint/sharing/messages.o
-$(O)/tests/fuzz/replay_lines: $(addprefix $(OBJ)/,checkpoint/control/request.o tools/job/reach.o tools/job/status.o tools/job/steps.o)
+$(O)/tests/fuzz/replay_lines: $(addprefix $(OBJ)/,checkpoint/control/request.o tools/job/party/reach.o tools/job/status.o tools/job/party/steps.o)
 $(O)/tests/fuzz/replay_conf: $(OBJ)/tools/daemon/conf.o
 
 ELF_TESTS := $(addprefix $(O)/tests/unit/kparams/,test_elf test_elf_libs)
@@ -145,10 +145,10 @@ $(O)/tests/fuzz/fuzz_%: tests/fuzz/%.c $(wildcard kparams/*.[ch]) tests/fuzz/fuz
 	$(call begin,CLANG)clang -std=gnu11 $(DEFINES) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 		-static-libgcc -static-libstdc++ $(filter %.c,$^) $(filter %.a,$^) $(FUZZ_LIBS) -ldl -pthread -o $@
 
-$(O)/tests/fuzz/fuzz_snapshot: $(wildcard checkpoint/snapshot/*.c)
+$(O)/tests/fuzz/fuzz_snapshot: $(wildcard checkpoint/snapshot/*.c checkpoint/snapshot/*/*.c)
 $(O)/tests/fuzz/fuzz_elf: tests/elf_oracle.c common/find/buildid.c
 $(O)/tests/fuzz/fuzz_ticket: checkpoint/sharing/messages.c common/protocol/beacon.c
-$(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c common/protocol/lines.c $(addprefix tools/job/,reach.c status.c steps.c)
+$(O)/tests/fuzz/fuzz_lines: checkpoint/control/request.c common/protocol/lines.c $(addprefix tools/job/,party/reach.c status.c party/steps.c)
 $(O)/tests/fuzz/fuzz_conf: tools/daemon/conf.c common/conf_file.c
 
 $(O)/tests/sim/test_%: $(OBJ)/tests/sim/test_%.o

@@ -13,7 +13,7 @@
  * allocations; it is held for a moment, and taken last. Nobody holds the locks of two devices. The
  * functions here are for callers that hold the lock of the device concerned, and not vm.lock.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/mapping.h"
 #include "vmem/objects/objects.h"
 #include "vmem/addresses/space.h"

@@ -6,7 +6,7 @@
 
 #define LOG_PREFIX "vmem: "
 #include "common/log.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 /* Make room for one more handle before it exists, so that none is lost. */
 static bool make_room(struct mapping_caps *caps)

@@ -6,7 +6,7 @@
  * thread calls it.
  */
 #include "checkpoint/control/server.h"
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 
 struct engine_progress;
 struct engine_result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/caller.h"
-#include "common/system/pidfd.h"
+#include "common/processes/pidfd.h"
 #include "common/protocol/rundir.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  * resume or a snapshot, and what came of it. The turns of a job are cudawd's to tell. Only the control thread calls it.
  */
 #include "common/protocol/journal.h"
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 
 /* Once a process, before the others: where the journal is. */
 void history_init(void);

@@ -9,7 +9,7 @@
  */
 #include "checkpoint/control/answers.h"
 #include "checkpoint/control/caller.h"
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 
 struct hold_order;
 struct snapshot_plan;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/joint.h"
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 #include "common/protocol/pact.h"
 
 #include <errno.h>

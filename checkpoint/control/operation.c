@@ -11,7 +11,7 @@
 #include "common/system/forks.h"
 #include "common/protocol/lines.h"
 #include "common/limits.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "vmem/cuda_driver.h"
 
 #include <errno.h>

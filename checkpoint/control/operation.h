@@ -9,7 +9,7 @@
  *
  * Only the control thread calls it, except operation_see_through() and operation_after_fork().
  */
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 
 struct cuda_driver;
 struct engine_progress;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/request.h"
-#include "checkpoint/snapshot/codec.h"
-#include "common/nvml.h"
+#include "checkpoint/snapshot/files/codec.h"
+#include "common/gpu/nvml.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/release/release.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/protocol/lines.h"
 
 #include <cuda.h>

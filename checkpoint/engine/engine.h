@@ -34,7 +34,7 @@
  * of the program.
  */
 #include "checkpoint/release/release.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/patience.h"
 #include "common/protocol/protocol.h"
 

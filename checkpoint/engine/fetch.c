@@ -4,7 +4,7 @@
 #include "checkpoint/host/claims.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/read.h"
 #include "common/system/hostmem.h"
 #include "common/text.h"

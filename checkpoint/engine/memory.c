@@ -6,9 +6,9 @@
 #include "checkpoint/release/release.h"
 #include "checkpoint/release/unsupported.h"
 #include "checkpoint/sharing/sharing.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/system/hostmem.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 

@@ -19,7 +19,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/engine/transfer.h"
 #include "vmem/vmem.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>

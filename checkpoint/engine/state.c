@@ -4,7 +4,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/clock.h"
-#include "common/trace.h"
+#include "common/trace/trace.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "common/system/forks.h"
 #include "common/clock.h"
 #include "common/limits.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/system/threads.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/ledger/driver_memory.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/protocol/quota.h"
 #include "common/system/forks.h"
 #include "vmem/context_gone.h"

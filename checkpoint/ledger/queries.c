@@ -2,7 +2,7 @@
 #include "checkpoint/ledger/queries.h"
 #include "common/limits.h"
 #include "common/system/forks.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/context_gone.h"
 
 #include <errno.h>

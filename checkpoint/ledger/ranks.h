@@ -11,7 +11,7 @@
  * other time the copy may have to wait for a kernel that waits for another rank, or the memory may be
  * freed meanwhile.
  *
- * While processes of a job come to rest together, each gets targets (tools/job/reach.h): rank
+ * While processes of a job come to rest together, each gets targets (tools/job/party/reach.h): rank
  * launches pass until all targets are met, and then wait. All other calls pass at full speed.
  *
  * These counts only make a rest fast. Whether all GPUs are idle is checked as without them.

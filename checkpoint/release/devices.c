@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/devices.h"
-#include "common/gpu.h"
-#include "common/nvml.h"
+#include "common/gpu/gpu.h"
+#include "common/gpu/nvml.h"
 #include "common/protocol/quota.h"
 #include "vmem/cuda_driver.h"
 

@@ -8,7 +8,7 @@
  *
  * For the control thread and for the operation under way. The list changes only between operations.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <cuda.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/release/freemem.h"
 #include "common/environment.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/text.h"
 
 #include <dlfcn.h>

@@ -14,7 +14,7 @@
  * that kind stands between, as the parent of cudaw-freemem, and waits for it. The environment of
  * cudaw-freemem has nothing but LD_LIBRARY_PATH.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <stddef.h>
 

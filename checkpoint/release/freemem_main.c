@@ -7,8 +7,8 @@
  *	cudaw-freemem --holders UUID PID	print a line that says which processes, except PID,
  *						have most of the GPU's memory
  */
-#include "common/nvml.h"
-#include "common/system/proc.h"
+#include "common/gpu/nvml.h"
+#include "common/processes/proc.h"
 #include "common/text.h"
 
 #include <stdbool.h>

@@ -6,7 +6,7 @@
  * once our memory is unmapped: contexts, modules, memory left to the driver. It works from a thread
  * of the same process and without root [H200, driver 580].
  */
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 #include "checkpoint/snapshot/host_image.h"
 
 #include "common/json_out.h"
-#include "checkpoint/snapshot/dir.h"
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/dir.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "common/text.h"
 #include "common/system/workers.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/in_use.h"
-#include "checkpoint/snapshot/io.h"
-#include "common/system/proc.h"
+#include "checkpoint/snapshot/files/io.h"
+#include "common/processes/proc.h"
 #include "common/protocol/rundir.h"
 #include "common/text.h"
 

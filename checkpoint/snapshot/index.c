@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/index.h"
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/io.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/manifest_read.h"
 
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "common/text.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  * shown.
  */
 #include "checkpoint/snapshot/write.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <jansson.h>
 

@@ -5,9 +5,9 @@
 #include "common/json_out.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"
-#include "common/system/maps.h"
+#include "common/processes/maps.h"
 #include "common/version.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>

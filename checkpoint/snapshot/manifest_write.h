@@ -6,7 +6,7 @@
  * it.
  */
 #include "checkpoint/snapshot/write.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #define MANIFEST_PHASES 16
 

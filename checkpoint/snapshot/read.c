@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/snapshot/read.h"
-#include "checkpoint/snapshot/codec.h"
-#include "checkpoint/snapshot/io.h"
-#include "checkpoint/snapshot/queue.h"
+#include "checkpoint/snapshot/files/codec.h"
+#include "checkpoint/snapshot/files/io.h"
+#include "checkpoint/snapshot/files/queue.h"
 #include "common/text.h"
 #include "common/system/hostmem.h"
 #include "common/system/workers.h"

@@ -2,7 +2,7 @@
 #include "common/protocol/journal.h"
 #include "common/clock.h"
 #include "common/json_out.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>

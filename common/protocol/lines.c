@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/lines.h"
 #include "common/ascii.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/size.h"
 #include "common/text.h"
 

@@ -25,7 +25,7 @@
  *
  * One thread of a member calls pact_watch(), another one pact_look() and pact_say().
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>

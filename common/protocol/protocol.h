@@ -59,7 +59,7 @@
  * snapshot_bytes and snapshot_phase.
  *
  * hold is for the processes of one job, which may wait for each other on the GPU
- * (tools/job/steps.h). The job closes its gate, waits for the GPU, and sends
+ * (tools/job/party/steps.h). The job closes its gate, waits for the GPU, and sends
  *
  *	held drained N		no call is inside, the GPU is idle, and it stays so
  *	held stuck N		a call has not returned, or the GPU still works
@@ -266,7 +266,7 @@
  *						STATE: open, drained, or excluded by the settings
  *	member NUMBER PID UID STATE		the lines up to the next "member" belong to it. PID: as
  *						the daemon sees it, 0 if it does not; STATE: a word
- *						of the books (tools/daemon/turns.h)
+ *						of the books (tools/daemon/turns/turns.h)
  *	id ID, name NAME, command TEXT, class CLASS, weight N
  *	need UUID MAPPED TOTAL			a GPU; bytes that are there, and that it needs
  *	turn WAITS LEFT TURNS NUMBER		milliseconds that it waits, and that its turn lasts at

@@ -2,7 +2,7 @@
 #include "common/protocol/quota.h"
 #include "common/environment.h"
 #include "common/system/forks.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "common/protocol/quota_file.h"
 #include "common/protocol/rundir.h"
 #include "common/settings.h"

@@ -32,7 +32,7 @@
  * quota_take() may wait for another process, for a second in all, but not under that lock; all others never wait. A
  * caller that has a lock of its own over quota_take(), as the face has for each GPU, lets its frees wait as well.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/protocol/quota_file.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/protocol/rundir.h"
 #include "common/system/forks.h"
 #include "common/system/ownfd.h"

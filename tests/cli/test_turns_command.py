@@ -730,7 +730,7 @@ def test_events_have_their_words():
 def test_kinds_of_events():
     """All that the daemon's source has are single words, which the page and the help explain."""
     sources = ""
-    for path in glob.glob(os.path.join(TESTS, "..", "tools", "daemon", "*.c")):
+    for path in glob.glob(os.path.join(TESTS, "..", "tools", "daemon", "**", "*.c"), recursive=True):
         with open(path, encoding="utf-8") as file:
             sources += file.read()
     kinds = set(KIND.findall(sources))
@@ -739,7 +739,7 @@ def test_kinds_of_events():
         page = file.read().partition("| `event` | ")[2].partition("\n")[0]
     explained = set(re.findall(r"\b[a-z]+\b", cudaw("events", "--help").out))
     equal(sorted(kinds - set(re.findall(r"`(\w+)`", page))), [], "the kinds that docs/json.md has not")
-    with open(os.path.join(TESTS, "..", "tools", "daemon", "events.h"), encoding="utf-8") as file:
+    with open(os.path.join(TESTS, "..", "tools", "daemon", "hooks", "events.h"), encoding="utf-8") as file:
         equal(sorted(kinds | {"drained"}), sorted(re.findall(r'X\("(\w+)"\)', file.read())), "the kinds that hooks can name")
     equal(sorted(kinds - explained), [], "the kinds that the help has not")
 

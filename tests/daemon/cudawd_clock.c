@@ -5,7 +5,7 @@
  * time passes without a wait.
  */
 #include "tools/daemon/now.h"
-#include "tools/daemon/parties.h"
+#include "tools/daemon/parties/parties.h"
 
 #include <stdint.h>
 #include <stdio.h>

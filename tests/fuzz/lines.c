@@ -4,7 +4,7 @@
 #include "checkpoint/control/request.h"
 #include "common/protocol/lines.h"
 #include "tools/job/jobs.h"
-#include "tools/job/reach.h"
+#include "tools/job/party/reach.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  *
  * Seeds are made by "mksnapshot fuzz".
  */
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "tests/fuzz/fuzz.h"
 #include "checkpoint/snapshot/open.h"
 #include "checkpoint/snapshot/read.h"

@@ -6,7 +6,7 @@ reported as done: each run ends right, or its pause is refused.
     nvjpeg.py decode|encode|hardware all|memory|driver [RUNS]
 
 hardware: decoded by the JPEG hardware alone. all, memory: cudaw pause --release; the former leaves the
-context on the GPU once nvJPEG has loaded libnvcuvid (common/system/beside.h). driver: the driver's checkpoint
+context on the GPU once nvJPEG has loaded libnvcuvid (common/processes/beside.h). driver: the driver's checkpoint
 alone, of a native process (cudaw pause --driver); it only counts what breaks.
 
 STEPS in the environment is the number of runs, before RUNS and 200; FROM and TO are the moments of

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A process that has loaded a library which works with the GPU beside the CUDA driver keeps its context,
-whose memory that library refers to (common/system/beside.h).
+whose memory that library refers to (common/processes/beside.h).
 """
 import os
 import shutil

@@ -9,7 +9,7 @@
  * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look,
  * and with TEST_NVML_PARENT, a file, it writes there first whose child it is in. With TEST_NVML_ONLY, a UUID, it knows no other.
  */
-#include "common/nvml_types.h"
+#include "common/gpu/nvml_types.h"
 #include "tests/sim/account.h"
 
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
  * With --limit it sets CUDAW_MEM to N MiB before its first call, when its libraries are loaded. The memory by both calls, and that of the process, which has N MiB by CUDA. In the end, what becomes of a function
  * that the NVML of the tests lacks.
  */
-#include "common/nvml_types.h"
+#include "common/gpu/nvml_types.h"
 #include "tests/programs/kernels.h"
 
 #include <dlfcn.h>

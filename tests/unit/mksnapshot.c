@@ -12,10 +12,10 @@
  * but the last can be compressed.
  */
 #include "checkpoint/snapshot/manifest_write.h"
-#include "checkpoint/snapshot/codec.h"
-#include "checkpoint/snapshot/dir.h"
-#include "checkpoint/snapshot/io.h"
-#include "common/gpu.h"
+#include "checkpoint/snapshot/files/codec.h"
+#include "checkpoint/snapshot/files/dir.h"
+#include "checkpoint/snapshot/files/io.h"
+#include "common/gpu/gpu.h"
 
 #include <fcntl.h>
 #include <stdio.h>

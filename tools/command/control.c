@@ -6,11 +6,11 @@
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
 #include "tools/command/result.h"
-#include "tools/job/coordinate.h"
+#include "tools/job/party/coordinate.h"
 #include "tools/job/outcome.h"
 #include "tools/command/output.h"
 #include "tools/job/targets.h"
-#include "tools/job/together.h"
+#include "tools/job/party/together.h"
 #include "tools/report/progress.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/paused_by_driver.h"
 
-#include "common/system/beside.h"
+#include "common/processes/beside.h"
 #include "common/clock.h"
 #include "common/patience.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/protocol/rundir.h"
 #include "common/text.h"
 #include "tools/command/result.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/commands.h"
-#include "tools/daemon/events.h"
+#include "tools/daemon/hooks/events.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/rules.h"

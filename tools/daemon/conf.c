@@ -4,7 +4,7 @@
 #include "common/protocol/journal.h"
 #include "common/settings.h"
 #include "common/size.h"
-#include "tools/daemon/events.h"
+#include "tools/daemon/hooks/events.h"
 
 #include <ctype.h>
 #include <errno.h>

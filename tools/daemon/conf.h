@@ -22,8 +22,8 @@
  * What is not expected is an error: unknown sections and keys, values out of bounds, a section or a
  * key that is there twice, users that the machine does not know.
  */
-#include "common/nvml.h"
-#include "tools/daemon/turns.h"
+#include "common/gpu/nvml.h"
+#include "tools/daemon/turns/turns.h"
 
 #include <stdbool.h>
 

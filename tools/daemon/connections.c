@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/connections.h"
-#include "common/system/pidfd.h"
+#include "common/processes/pidfd.h"
 #include "common/reused.h"
 #include "common/system/shortage.h"
 #include "tools/daemon/now.h"

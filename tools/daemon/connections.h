@@ -6,7 +6,7 @@
  * length of their lines, and what is kept for one that does not read. One that says nothing at first is
  * dropped after CONNECTION_SILENT_MS, or CONNECTION_HURRY_MS while all places are taken.
  *
- * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/system/pidfd.h).
+ * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/processes/pidfd.h).
  * The daemon of a user takes this user and root. That of a machine takes from each user but root as many
  * jobs as its settings say (CONF_JOBS_PER_USER), and beside them CONNECTION_COMMANDS connections. The last
  * CONNECTIONS_KEPT places are for the daemon's user and root: others are turned away, for which they have

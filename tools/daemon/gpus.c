@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/rules.h"
-#include "tools/daemon/turns.h"
+#include "tools/daemon/turns/turns.h"
 
 #include <errno.h>
 #include <stdint.h>

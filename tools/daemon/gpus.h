@@ -15,7 +15,7 @@
  * The capacity of a GPU of which NVML knows nothing, or where nobody takes turns (rules.h), has no limit: its
  * jobs run, and their allocations fail, as without a daemon.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "tools/daemon/sampler.h"
 
 #include <stdbool.h>

@@ -16,7 +16,7 @@
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
 #include "tools/daemon/gpus.h"
-#include "tools/daemon/hooks.h"
+#include "tools/daemon/hooks/hooks.h"
 #include "tools/daemon/now.h"
 #include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"

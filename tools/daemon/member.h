@@ -5,9 +5,9 @@
  * What the files of members.h share: members.c has the members and what they say, members_orders.c what is decided
  * and goes to them.
  */
-#include "tools/daemon/events.h"
+#include "tools/daemon/hooks/events.h"
 #include "tools/daemon/members.h"
-#include "tools/daemon/parties.h"
+#include "tools/daemon/parties/parties.h"
 
 extern struct parties *members_parties;
 extern struct member members_all[CONNECTIONS_MAX];

@@ -5,7 +5,7 @@
 #include "common/settings.h"
 #include "common/size.h"
 #include "common/text.h"
-#include "tools/daemon/shown.h"
+#include "tools/daemon/turns/shown.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/now.h"
 #include "tools/daemon/rules.h"

@@ -7,11 +7,11 @@
  * left alone: nobody waits for its answer, and others wait for its memory as for that of a job that runs. With
  * the next thing that it says it is told to join again.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "tools/daemon/connections.h"
-#include "tools/daemon/turns.h"
+#include "tools/daemon/turns/turns.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/rescue.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "common/text.h"
 
 #include <errno.h>

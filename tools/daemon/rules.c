@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/rules.h"
 #include "common/conf_file.h"
-#include "tools/daemon/events.h"
-#include "tools/daemon/hooks.h"
+#include "tools/daemon/hooks/events.h"
+#include "tools/daemon/hooks/hooks.h"
 #include "tools/daemon/members.h"
 #include "tools/daemon/connections.h"
 

@@ -5,7 +5,7 @@
  * Asks NVML how much memory of a GPU is free, and who has the rest, in a child process: NVML may block, and its first
  * question takes long. The child has no descriptor of its parent, and ends with it.
  */
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 
 #include <stddef.h>
 

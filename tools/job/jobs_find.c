@@ -2,7 +2,7 @@
 /* Finds the sockets in runtime directories, and identifies the processes that listen. */
 #include "tools/job/jobs.h"
 #include "tools/job/directories.h"
-#include "common/system/pidfd.h"
+#include "common/processes/pidfd.h"
 #include "common/settings.h"
 #include "tools/job/scan.h"
 #include "tools/report/report.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/narrow.h"
 
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "tools/report/report.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "tools/job/outcome.h"
 
 #include "common/text.h"
-#include "tools/job/coordinate.h"
+#include "tools/job/party/coordinate.h"
 #include "tools/report/progress.h"
 #include "tools/report/report.h"
 

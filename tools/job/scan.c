@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/scan.h"
 
-#include "common/system/pidfd.h"
-#include "common/system/proc.h"
+#include "common/processes/pidfd.h"
+#include "common/processes/proc.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "tools/process/limited.h"

@@ -2,7 +2,7 @@
 #include "tools/job/targets.h"
 
 #include "common/settings.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"

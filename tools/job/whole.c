@@ -2,7 +2,7 @@
 #include "tools/job/whole.h"
 
 #include "common/settings.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "tools/job/scan.h"
 #include "tools/process/limited.h"
 

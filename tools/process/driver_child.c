@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/find/find.h"
 #include "common/system/hostmem.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/patience.h"
 #include "common/text.h"
 #include "tools/process/cuda_use.h"

@@ -2,8 +2,8 @@
 #include "tools/process/inside.h"
 
 #include "common/protocol/rundir.h"
-#include "common/system/maps.h"
-#include "common/system/proc.h"
+#include "common/processes/maps.h"
+#include "common/processes/proc.h"
 #include "common/text.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * that crashes or hangs does not take this process with it. No context is made, so no GPU memory
  * is used.
  */
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 
 #include <stdbool.h>
 #include <stddef.h>

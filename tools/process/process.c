@@ -2,7 +2,7 @@
 #include "tools/process/process.h"
 
 #include "common/protocol/rundir.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "common/text.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
  * holder of the lock, who is the only one, so a lock on a file without a name is no lock: open it
  * again.
  */
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "tools/process/process.h"
 
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
 #include "common/system/forks.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/context_gone.h"
 #include "vmem/vmem.h"
 #include "wrapper/context_lock.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/ledger/driver_memory.h"
 #include "checkpoint/ledger/green.h"
 #include "common/clock.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/protocol/quota.h"
 #include "common/size.h"
 #include "common/system/forks.h"

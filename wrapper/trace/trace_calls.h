@@ -2,13 +2,13 @@
 #ifndef CUDAW_WRAPPER_TRACE_CALLS_H
 #define CUDAW_WRAPPER_TRACE_CALLS_H
 /*
- * The calls that a trace shows (common/trace.h). gen_trace.py makes a function trace_NAME for
+ * The calls that a trace shows (common/trace/trace.h). gen_trace.py makes a function trace_NAME for
  * each from cuda.h and trace.calls. It runs before the gate, so that the duration of a call
  * includes its wait for a resume. The functions are bound only if CUDAW_TRACE is set.
  *
  * This header has the functions that write arguments, by type, and the names of kernels.
  */
-#include "common/trace.h"
+#include "common/trace/trace.h"
 #include "wrapper/real.h"
 
 /* In the order of the export list (generated); fn is NULL for a function that is not shown. */

@@ -7,8 +7,8 @@
 #include "checkpoint/control/signals/signals.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/growth.h"
-#include "checkpoint/snapshot/codec.h"
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/codec.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "common/settings.h"
 
 #include <string.h>

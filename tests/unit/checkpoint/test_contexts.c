@@ -5,7 +5,7 @@
 
 #include "tests/check_suite.h"
 #include "common/clock.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * operations can lead to, with clients that come, give orders and hang up at any moment. In each of them no operation
  * is begun beside another one, every client is answered once, nothing is stuck, and the last wish wins.
  */
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 #include "common/hash.h"
 
 #include "tests/check_suite.h"

@@ -3,7 +3,7 @@
  * What the control thread decides: every event in every state, and single rules. test_control_model.c has all states
  * that events and operations can lead to.
  */
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 
 #include "tests/check_suite.h"
 

@@ -3,7 +3,7 @@
  * The file in-use: what one that was written here, on another machine, before a reboot or in another
  * PID namespace means for a writer.
  */
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/in_use.h"
 
 #include "tests/check_suite.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process tells the others of a joint resume, by what it does when it is asked. */
 #include "checkpoint/control/joint.h"
-#include "checkpoint/control/state.h"
+#include "checkpoint/control/state/state.h"
 #include "common/protocol/pact.h"
 
 #include "tests/check_suite.h"

@@ -8,7 +8,7 @@
 #include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
 #include "common/system/forked.h"
 #include "common/json_out.h"
 #include "checkpoint/snapshot/manifest_write.h"
-#include "checkpoint/snapshot/dir.h"
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/dir.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "checkpoint/snapshot/read.h"
 
 #include "tests/check_suite.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests in flight, with a ring and without: all are done, whatever the kernel makes of them. */
-#include "checkpoint/snapshot/io.h"
-#include "checkpoint/snapshot/queue.h"
+#include "checkpoint/snapshot/files/io.h"
+#include "checkpoint/snapshot/files/queue.h"
 
 #include "tests/check_suite.h"
 #include "tests/unit/no_uring.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/system/beside.h"
+#include "common/processes/beside.h"
 #include "tests/check_suite.h"
 
 #include <check.h>

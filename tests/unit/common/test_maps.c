@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/system/maps.h"
+#include "common/processes/maps.h"
 #include "tests/check_suite.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process at the other end of a socket, and not another one that has its PID. */
-#include "common/system/pidfd.h"
+#include "common/processes/pidfd.h"
 
 #include "tests/check_suite.h"
 

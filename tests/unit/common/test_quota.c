@@ -2,7 +2,7 @@
 /* The quotas of a job: which are set, and what its processes have of them together. */
 #include "common/protocol/quota.h"
 #include "common/protocol/rundir.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/system/forks.h"
 
 #include "tests/check_suite.h"

@@ -2,7 +2,7 @@
 #ifndef CUDAW_PARTIES_WORLD_H
 #define CUDAW_PARTIES_WORLD_H
 /* Parties on two GPUs, and the orders that they give. A test is the processes. */
-#include "tools/daemon/parties.h"
+#include "tools/daemon/parties/parties.h"
 
 #define MIB      (1UL << 20)
 #define CAPACITY (100 * MIB)

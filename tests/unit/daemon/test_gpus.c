@@ -3,7 +3,7 @@
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/rules.h"
 #include "tools/daemon/sampler.h"
-#include "tools/daemon/turns.h"
+#include "tools/daemon/turns/turns.h"
 
 #include "tests/check_suite.h"
 

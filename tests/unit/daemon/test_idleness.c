@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/daemon/idleness.h"
+#include "tools/daemon/turns/idleness.h"
 #include "tests/check_suite.h"
 
 #define PRICE 400.0

@@ -4,7 +4,7 @@
  * common/protocol/protocol.h says, or fail, and some cases by hand.
  */
 #include "tests/unit/daemon/parties_world.h"
-#include "tools/daemon/books.h"
+#include "tools/daemon/turns/books.h"
 
 #include "tests/check_suite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hand-overs of jobs of several processes, by hand: what the processes say, and what they are asked for. */
 #include "tests/unit/daemon/parties_world.h"
-#include "tools/daemon/books.h"
+#include "tools/daemon/turns/books.h"
 
 #include "tests/check_suite.h"
 

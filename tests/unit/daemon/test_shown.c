@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much of what members say they have can be true. */
-#include "tools/daemon/shown.h"
+#include "tools/daemon/turns/shown.h"
 
 #include "tests/check_suite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Members that fit only without the contexts of others, and those whose context was out. */
 #include "tests/unit/daemon/turns_world.h"
-#include "tools/daemon/books.h"
+#include "tools/daemon/turns/books.h"
 #include "tests/check_suite.h"
 
 #define NOW     1000000.0

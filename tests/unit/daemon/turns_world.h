@@ -5,7 +5,7 @@
  * The books and the policy of turns, with jobs and GPUs that are simulated: each order is carried out
  * as a job does, at the rate of a bus, and after each event what turns.h promises is checked.
  */
-#include "tools/daemon/turns.h"
+#include "tools/daemon/turns/turns.h"
 
 #define GIB     (UINT64_C(1) << 30)
 #define H200    (138 * GIB)

@@ -3,7 +3,7 @@
  * How long the mend of a pause waits: the jobs are played here, and so is the clock (--wrap). All say ten times
  * a second how far they are, as they do while they wait for another process.
  */
-#include "tools/job/coordinate.h"
+#include "tools/job/party/coordinate.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Named files of /dev/shm that processes map: found, saved, and made again. */
-#include "tools/process/criu/memory_files.h"
+#include "tools/process/memory/memory_files.h"
 
 #include "tests/check_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which targets ranks get, and when they are given up. */
-#include "tools/job/reach.h"
+#include "tools/job/party/reach.h"
 
 #include "tests/check_suite.h"
 

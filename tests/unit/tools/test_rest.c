@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks have said before their targets were given up, and after it. */
-#include "tools/job/rest.h"
+#include "tools/job/party/rest.h"
 #include "common/protocol/lines.h"
 
 #include "tests/check_suite.h"

@@ -4,7 +4,7 @@
  * the work of one waits for that of others. Random programs of several shapes; the time and the
  * calls that it takes are bounded.
  */
-#include "tools/job/steps.h"
+#include "tools/job/party/steps.h"
 
 #include "tests/check_suite.h"
 

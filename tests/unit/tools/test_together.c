@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When processes are asked again, and with which limit: they are played here, and so is the clock (--wrap). */
-#include "tools/job/together.h"
+#include "tools/job/party/together.h"
 
 #include "tests/check_suite.h"
 

@@ -3,7 +3,7 @@
 #include "tools/process/criu/tree.h"
 
 #include "tests/check_suite.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 
 #include <pthread.h>
 #include <signal.h>

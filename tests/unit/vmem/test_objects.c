@@ -4,7 +4,7 @@
  * carried, and that a pause and a resume leave everything as it was.
  */
 #include "common/protocol/beacon.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/objects/objects.h"
 
 #include "tests/check_suite.h"

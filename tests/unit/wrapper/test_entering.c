@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits until other threads are inside the driver: over threads whose state and time the test sets. */
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "wrapper/hooks/ordered/entering.h"
 
 #include "tests/check_suite.h"

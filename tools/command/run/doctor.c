@@ -10,7 +10,7 @@
 #include "tools/process/criu/criu.h"
 #include "tools/process/cudawd.h"
 #include "common/text.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "common/version.h"
 #include "tools/command/output.h"
 #include "tools/command/run/run_checks.h"

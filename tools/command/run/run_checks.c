@@ -2,7 +2,7 @@
 #include "tools/command/run/run_checks.h"
 
 #include "common/find/find.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "tools/command/elf_file.h"

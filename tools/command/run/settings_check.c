@@ -5,7 +5,7 @@
 #include "common/protocol/quota.h"
 #include "common/settings.h"
 #include "common/system/signal_name.h"
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "common/text.h"
 #include "tools/report/similar.h"
 

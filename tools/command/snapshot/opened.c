@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/snapshot/opened.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "tools/report/report.h"
 

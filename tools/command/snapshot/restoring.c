@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/snapshot/restoring.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "common/clock.h"
 #include "common/patience.h"
@@ -9,7 +9,7 @@
 #include "common/protocol/rundir.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/job/outcome.h"
-#include "tools/job/together.h"
+#include "tools/job/party/together.h"
 #include "tools/process/criu/tree.h"
 #include "tools/report/report.h"
 

@@ -6,15 +6,15 @@
  * restoring_checks.c finds out before anything is started why it cannot succeed, restoring.c starts
  * the processes and resumes the job.
  */
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "checkpoint/snapshot/manifest_read.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/command/snapshot/reading.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/criu_files.h"
-#include "tools/process/criu/memory_files.h"
+#include "tools/process/memory/memory_files.h"
 #include "tools/process/criu/needs.h"
 #include "tools/process/criu/ports.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/snapshot/restoring.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/host_image.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/patience.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/process/process.h"
 #include "tools/report/report.h"

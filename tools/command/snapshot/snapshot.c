@@ -2,7 +2,7 @@
 /* cudaw snapshot: a job's GPU memory and processes into a directory. */
 #include "tools/command/tools.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/text.h"
 #include "tools/command/snapshot/opened.h"

@@ -13,12 +13,12 @@
  * Of several processes that use CUDA, the first one in the tree is "the job" below, with the directory; each other one
  * has a directory in it. They pause together, and write when all are paused.
  */
-#include "checkpoint/snapshot/codec.h"
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/codec.h"
+#include "checkpoint/snapshot/files/io.h"
 #include "common/protocol/protocol.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
-#include "tools/process/criu/memory_files.h"
+#include "tools/process/memory/memory_files.h"
 #include "tools/process/criu/tcp.h"
 #include "tools/process/criu/tree.h"
 #include "tools/process/program.h"

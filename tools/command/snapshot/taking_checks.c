@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/command/snapshot/taking.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/manifest_read.h"
 #include "common/patience.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "tools/job/targets.h"
 #include "tools/job/whole.h"
 #include "tools/process/criu/outside.h"

@@ -2,7 +2,7 @@
 #ifndef CUDAW_TURNS_LIST_H
 #define CUDAW_TURNS_LIST_H
 /* Who takes turns on which GPU, as cudawd says (tools/daemon/commands.h has the lines). */
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 
 #include <limits.h>
 #include <stdint.h>

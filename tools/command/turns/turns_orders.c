@@ -2,7 +2,7 @@
 #include "tools/command/turns/turns_orders.h"
 #include "tools/command/tools.h"
 
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/protocol/protocol.h"
 #include "common/text.h"
 #include "tools/command/output.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/criu.h"
 
-#include "checkpoint/snapshot/dir.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "common/text.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "common/settings.h"
 #include "tools/report/progress.h"
 #include "tools/report/report.h"

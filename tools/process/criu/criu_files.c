@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/criu_files.h"
 
-#include "checkpoint/snapshot/io.h"
+#include "checkpoint/snapshot/files/io.h"
 
 #include <errno.h>
 #include <stdio.h>

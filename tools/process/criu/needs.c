@@ -2,13 +2,13 @@
 #include "tools/process/criu/needs.h"
 
 #include "common/find/buildid.h"
-#include "common/nvml.h"
+#include "common/gpu/nvml.h"
 #include "common/text.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 #include "tools/process/criu/links.h"
 #include "tools/report/report.h"
 #include "common/find/find.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include "tools/process/criu/criu_files.h"
 #include "tools/process/probe.h"
 #include "checkpoint/snapshot/open.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 
 struct needs {
 	struct probing probing; /* since needs_ask() */

@@ -2,8 +2,8 @@
 #include "tools/process/criu/outside.h"
 
 #include "common/protocol/daemon.h"
-#include "common/system/maps.h"
-#include "common/system/proc.h"
+#include "common/processes/maps.h"
+#include "common/processes/proc.h"
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/criu/unix_sockets.h"
 

@@ -2,7 +2,7 @@
 #include "tools/process/criu/tree.h"
 
 #include "common/protocol/rundir.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 
 #include <dirent.h>
 #include <inttypes.h>

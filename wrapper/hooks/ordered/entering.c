@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/entering.h"
 #include "common/system/forks.h"
-#include "common/system/proc.h"
+#include "common/processes/proc.h"
 
 #include <pthread.h>
 #include <time.h>

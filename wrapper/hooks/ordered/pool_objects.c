@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/pool_objects.h"
 #include "common/system/forks.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/vmem.h"
 #include "wrapper/real.h"
 

@@ -4,7 +4,7 @@
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/ledger/green.h"
 #include "common/system/forks.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "common/system/threads.h"
 #include "vmem/context_gone.h"
 #include "wrapper/current.h"

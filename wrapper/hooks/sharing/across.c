@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/sharing/across.h"
-#include "common/gpu.h"
+#include "common/gpu/gpu.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/sharing/ipc.h"
 #include "wrapper/real.h"

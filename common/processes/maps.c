@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/processes/maps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+int maps_open(struct maps *maps, pid_t pid)
+{
+	char path[64] = "/proc/self/maps";
+
+	*maps = (struct maps){0};
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	maps->file = fopen(path, "re");
+	maps->error = maps->file ? 0 : -errno;
+	return maps->error;
+}
+
+bool maps_next(struct maps *maps)
+{
+	unsigned int major, minor;
+	int at = 0;
+
+	while (!maps->error && getline(&maps->line, &maps->room, maps->file) > 0) {
+		maps->line[strcspn(maps->line, "\n")] = '\0';
+		if (sscanf(maps->line, "%lx-%lx %4s %lx %x:%x %lu %n", &maps->begin, &maps->end,
+			   maps->rights, &maps->offset, &major, &minor, &maps->inode, &at) != 7)
+			continue;
+		maps->device = makedev(major, minor);
+		maps->path = maps->line[at] == '/' ? maps->line + at : NULL;
+		return true;
+	}
+	if (!maps->error && !feof(maps->file))
+		maps->error = -errno;
+	return false;
+}
+
+int maps_close(struct maps *maps)
+{
+	if (maps->file)
+		fclose(maps->file);
+	free(maps->line);
+	return maps->error;
+}
