@@ -269,17 +269,17 @@ own-programs:
 # Random orders of the unit tests last 3 s each there instead of 8, and 60 in "make soak".
 SLOW := tests/slow
 check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 3
-jobs_of = $(patsubst %,tests/jobs/test_%.py,$(1))
+jobs_of = $(foreach t,$(1),$(or $(wildcard tests/jobs/test_$(t).py),$(error there is no tests/jobs/test_$(t).py)))
 ## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
 check-ci:
 	$(Q)$(MAKE) --no-print-directory check WITHOUT=$(SLOW)
 check-ci-address:
 	$(Q)$(MAKE) --no-print-directory check $(ASAN) WITHOUT=$(SLOW) \
-		PY_TESTS='$(call jobs_of,sharing sharing_pauses parts snapshot_faults states control requests forked)'
+		PY_TESTS='$(call jobs_of,sharing sharing_pauses parts snapshot_faults states crossing requests forked)'
 check-ci-thread:
-	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads control)'
+	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads crossing)'
 
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, all pairs of faults, and tests/slow
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, snapshots of several processes, pairs of faults, and tests/slow
 # TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEVERAL_SOAK="ROUNDS KILLS" SEED=new
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
