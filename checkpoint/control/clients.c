@@ -34,6 +34,7 @@ static bool join_pact(struct client *c, bool *came, struct control_event *event)
 	return false;
 }
 
+#define NO_DESCRIPTOR  "the program has no free descriptor (RLIMIT_NOFILE)"
 #define OTHER_SNAPSHOT "another snapshot is under way, or being read back"
 
 static void take_change(struct client *c, const struct request *r)
@@ -54,7 +55,7 @@ static void take_change(struct client *c, const struct request *r)
 		return;
 	}
 	if (r->hold && c->token_lost) {
-		server_answer(c, END_FAILED, "the program has no free descriptor (RLIMIT_NOFILE)");
+		server_answer(c, END_FAILED, NO_DESCRIPTOR);
 		return;
 	}
 	if (!pause && r->hold && !join_pact(c, &pact, &event))
@@ -111,10 +112,16 @@ static void take_done(struct client *c, const char *path)
 	struct caller asks;
 	bool pact;
 
+	if (c->token_lost) {
+		server_answer(c, END_FAILED, NO_DESCRIPTOR);
+		return;
+	}
 	if (!join_pact(c, &pact, &event))
 		return;
 	caller_find(ownfd_get(&c->own), &asks);
-	event.matches = job_is_lent_to(&asks) || !strcmp(path, operation_plan()->path);
+	/* The path of one that is lent is that of an earlier snapshot. */
+	event.matches = control_is_lent(job_now()) ? job_is_lent_to(&asks)
+						   : !strcmp(path, operation_plan()->path);
 	c->waits = WAITS_DONE;
 	job_take(&event);
 }

@@ -674,6 +674,9 @@ int control_take(struct control_state *s, const struct control_event *e,
 		if (e->matches && (s->snapshot == SNAPSHOT_OPEN || control_is_lent(s))) {
 			s->snapshot = SNAPSHOT_CLOSING;
 			s->joint = e->options.joint;
+		} else if (s->snapshot == SNAPSHOT_CLOSING) {
+			/* The end of its process was seen before its line. */
+			s->joint |= e->options.joint;
 		} else if (e->options.joint && !control_wants_paused(s)) {
 			/* Others wait for it, if it has yet to resume. */
 			wish(s, false, WISHER_USER, e, actions);

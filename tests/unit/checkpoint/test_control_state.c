@@ -483,6 +483,28 @@ START_TEST(a_resume_awaits_the_lock_once_the_snapshot_is_done)
 }
 END_TEST
 
+/* Of one of several, whose command may have ended before its line is read: it waits for the others. */
+START_TEST(the_end_of_a_snapshot_of_several_resumes_them_together)
+{
+	const struct control_event gone = {.kind = EV_DONE, .matches = true};
+	const struct control_event done = {.kind = EV_DONE, .matches = true, .options.joint = true};
+
+	for (int i = 0; i < 2; i++) {
+		struct control_state s = {.rest = STATE_PAUSED,
+					  .wishes = {[WISHER_SNAPSHOT] = true}};
+		struct control_actions actions = {0};
+
+		ck_assert(control_is_lent(&s));
+		if (i)
+			control_take(&s, &gone, &actions);
+		control_take(&s, &done, &actions);
+		control_decide(&s, false, false, &actions);
+		ck_assert_int_eq(s.activity, ACTIVITY_RESUMING);
+		ck_assert(find(&actions, ACT_START)->options.joint);
+	}
+}
+END_TEST
+
 /* The client is gone before others of the job are at rest: the job is to run, as it was. */
 START_TEST(a_hold_that_ends_a_resume_can_be_undone)
 {
@@ -558,6 +580,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_resume_that_is_not_held_reports, 0, 2);
 	tcase_add_test(tcase, a_resume_without_a_limit_begins_again_with_it);
 	tcase_add_test(tcase, a_resume_awaits_the_lock_once_the_snapshot_is_done);
+	tcase_add_test(tcase, the_end_of_a_snapshot_of_several_resumes_them_together);
 	tcase_add_test(tcase, a_hold_that_ends_a_resume_can_be_undone);
 	tcase_add_test(tcase, a_probe_comes_last);
 	suite_add_tcase(suite, tcase);
