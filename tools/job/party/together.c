@@ -59,7 +59,7 @@ static void ask(struct job **jobs, size_t n, const struct together *how, double 
 	snprintf(text, sizeof(text), "%s%s%s%s", requests[how->what].alone, timeout, before,
 		 release);
 	snprintf(party_text, sizeof(party_text), "%s%s%s%s", requests[how->what].party, timeout,
-		 how->snapshot ? " " : before, how->snapshot ? "snapshot" : release);
+		 before, release);
 	/* The figures of an earlier operation are not the outcome of this one. */
 	for (size_t i = 0; i < n; i++)
 		*together_moved(how->what, jobs[i]) = (struct job_transfer){0};
@@ -169,8 +169,7 @@ int together_pause(struct job **jobs, size_t n, const char *verb, double timeout
 	struct failure failure = {.verb = verb, .turns = true};
 	struct together how = {.what = TOGETHER_PAUSE,
 			       .doing = "pausing",
-			       .release = "all",
-			       .snapshot = true,
+			       .release = "snapshot",
 			       .timeout_ms = timeout_ms,
 			       .line = outcome_line,
 			       .tick = pause_tick};

@@ -11,9 +11,9 @@ enum together_what { TOGETHER_PAUSE, TOGETHER_RESUME, TOGETHER_TRIM };
 
 struct together {
 	enum together_what what;
-	const char *doing;   /* for progress_begin() */
-	const char *release; /* of a pause: "all" or "memory"; NULL: as the job has it */
-	bool snapshot; /* of a pause: several are lent to a snapshot by this process (protocol.h) */
+	const char *doing; /* for progress_begin() */
+	const char *
+		release; /* of a pause: "all", "memory" or "snapshot" (protocol.h); NULL: as the job has it */
 	double timeout_ms; /* of the whole, however often they are asked; 0: none is given */
 	double silence_ms; /* how long a process may say nothing */
 	bool once; /* none is asked again, and a pause that has failed in part is not mended */
