@@ -37,7 +37,7 @@ void answers_say_command(const struct client *c)
 {
 	char command[201];
 
-	host_command(getpid(), command, sizeof(command));
+	host_command(0, command, sizeof(command));
 	if (*command)
 		server_say(c, "command %s", command);
 }

@@ -66,7 +66,10 @@ void host_command(pid_t pid, char *buf, size_t size)
 	ssize_t len;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	else
+		snprintf(path, sizeof(path), "/proc/self/cmdline");
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	len = fd < 0 ? 0 : read(fd, buf, size - 1);
 	if (fd >= 0)

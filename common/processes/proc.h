@@ -27,7 +27,7 @@ char host_process(pid_t pid, pid_t *parent);
  */
 void host_environment(pid_t pid, const char *name, char *buf, size_t size);
 
-/* Its command line, cut, with spaces between the arguments; empty if we may not read it. */
+/* Its command line (0: our own), cut, with spaces between the arguments; empty if we may not read it. */
 void host_command(pid_t pid, char *buf, size_t size);
 
 /* True if the process is in our PID namespace. False if we do not see it. */

@@ -289,7 +289,7 @@ static void start(void)
 		pr_err("%s: %s; the program runs without a trace", path, error_text(-error));
 		return;
 	}
-	host_command(getpid(), command, sizeof(command));
+	host_command(0, command, sizeof(command));
 	begin(&event, "M", "__metadata");
 	trace_text(&event, "name", command);
 	trace_go(&event);
