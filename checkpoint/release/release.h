@@ -114,8 +114,8 @@ int release_lock(const size_t *carried);
 void release_unlock(void);
 
 /*
- * The next restore goes to other GPUs, and devices.h lists those from now on. Every GPU that the
- * process sees is in one of the @count pairs, or there are no pairs. Between release_checkpoint()
+ * The next restore goes to other GPUs, and devices.h lists those from now on. Every GPU of
+ * the machine, if it is known, is in one of the @count pairs, or there are no pairs. Between release_checkpoint()
  * and release_restore().
  */
 void release_remap(const CUcheckpointGpuPair *pairs, size_t count);

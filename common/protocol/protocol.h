@@ -38,7 +38,7 @@
  *				same, if the job can see that process. A pact may come with the line,
  *				as with regain. After "hold snapshot" it need name no snapshot
  *	moved [OLD=NEW]... DIR	the snapshot of this paused job is now in DIR; the resume uses other
- *				GPUs (UUIDs; all that the process sees, or none). A memory file may come
+ *				GPUs (UUIDs; all of the machine if known, or none). A memory file may come
  *				with the line (SCM_RIGHTS), with what the resume would read from DIR:
  *				fetch_filled()
  *

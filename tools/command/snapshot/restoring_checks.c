@@ -253,7 +253,8 @@ static int check_path(const struct restoring *r)
 
 	for (size_t i = 0; i < r->opened.n; i++) {
 		const struct opened_part *part = &r->opened.parts[i];
-		size_t pairs = r->needs.moved ? part->snapshot.manifest.ndevices : 0;
+		size_t devices = r->needs.moved ? part->snapshot.manifest.ndevices : 0;
+		size_t pairs = r->needs.npairs ? r->needs.npairs : devices;
 		int ret = snapshot_dir_check_path(part->path, pairs * 2 * NVML_UUID_SIZE, &error);
 
 		if (ret)
