@@ -686,7 +686,7 @@ def the_job_goes_on_when_the_command_is_killed():
         snapshot = Snapshot(job, path=path).in_criu()
         killed(snapshot, gone)
         until(lambda: job.state() == "running", 10, "it runs on by itself")
-        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job runs on")
+        logged(job, f"process {snapshot.process.pid}, which was to finish a snapshot, has ended: the job runs on")
         snapshot.let_criu_go()
         snapshot.end(-signal.SIGKILL)
         goes_on(job)
@@ -706,7 +706,7 @@ def a_paused_job_stays_so_when_the_command_is_killed():
         if not before:
             cudaw_ok("pause", job.pid)
         killed(snapshot)
-        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job stays")
+        logged(job, f"process {snapshot.process.pid}, which was to finish a snapshot, has ended: the job stays")
         nobody_writes_there(snapshot.path)
         equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
         snapshot.let_criu_go()
@@ -749,7 +749,7 @@ def a_command_that_is_ended_while_it_is_written_calls_it_off():
             equal(contents(path), before, "what the directory has")
             logged(job, "snapshot: cancelled")
             continue
-        logged(job, f"process {snapshot.process.pid}, which was to finish it, has ended: the job stays")
+        logged(job, f"process {snapshot.process.pid}, which was to finish a snapshot, has ended: the job stays")
         equal(job.state(), "paused", "the state")
         resumes_well(job)
 
