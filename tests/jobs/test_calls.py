@@ -6,7 +6,8 @@ capture; and what many of them leave behind.
 import os
 import time
 
-from simlib import SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, not_by_tsan, paused_and_resumed, shared
+from simlib import (HELD, SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, let_go, not_by_tsan,
+                    paused_and_resumed, shared)
 from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
 
@@ -151,6 +152,27 @@ def freed_memory_is_there_for_changes():
         check("right" in job.result(), f"frees changes, {call}")
 
 
+def beside_the_end_of_a_context(case, call, after):
+    """GPU 1 is used while the end of GPU 0's primary context waits in a @call of cudaw's, behind @after of them."""
+    job = Job("frees", case, env={**HELD, "CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_HELD_CALL": call})
+    job.wait_line("holding")
+    hold("call", after)
+    job.tell()
+    job.until(lambda: held_back("call"), 30, "the end waits")
+    job.tell()
+    job.until(lambda: job.lines.count("holding") == 3, 30, "GPU 1 was used")
+    let_go("call")
+    job.tell()
+    check("right" in job.result(), f"frees {case}")
+    return job
+
+
+def a_stream_has_the_handle_of_one_that_ends_with_its_context():
+    # The last of these calls asks whether the context has ended.
+    job = beside_the_end_of_a_context("primary-ends-stream", "cuDevicePrimaryCtxGetState", 2)
+    check(SANITIZED or "no handle twice" not in job.lines, "the driver gave no handle twice")
+
+
 def left_to_driver(job):
     return job.status()["left_to_driver"]
 
@@ -197,7 +219,8 @@ def nothing_leaks():
 main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, each_device_is_given_back, while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
-     each_thread_has_a_stream_of_its_own, memory_that_is_left_to_the_driver, a_release_that_fails_is_not_counted,
+     each_thread_has_a_stream_of_its_own, a_stream_has_the_handle_of_one_that_ends_with_its_context,
+     memory_that_is_left_to_the_driver, a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,

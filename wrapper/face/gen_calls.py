@@ -47,6 +47,7 @@ INCLUDES = '''\
 #include "wrapper/hooks/ordered/memory.h"
 #include "wrapper/hooks/rank_kernels.h"
 #include "wrapper/hooks/ordered/pool_events.h"
+#include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/hooks/sharing/sync_memops.h"
 #include "wrapper/kernels/check.h"
 #include "wrapper/translated/after.h"

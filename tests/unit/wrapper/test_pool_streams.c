@@ -407,6 +407,54 @@ START_TEST(a_stream_has_ended_in_a_context_that_ends)
 }
 END_TEST
 
+static CUresult stream_create(CUstream *stream, unsigned int how)
+{
+	(void)how;
+	*stream = STREAM(0);
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_create_prior(CUstream *stream, unsigned int how, int priority)
+{
+	(void)priority;
+	return stream_create(stream, how);
+}
+
+static CUresult stream_create_green(CUstream *stream, CUgreenCtx green, unsigned int how,
+				    int priority)
+{
+	(void)green;
+	return stream_create_prior(stream, how, priority);
+}
+
+/* The driver gives the handle of a stream to another one before the end of its context is noted. */
+START_TEST(a_stream_has_the_handle_of_one_that_ends)
+{
+	struct stream *s = stream_of(STREAM(0)), *other;
+	CUstream made = NULL;
+
+	freed(s);
+	streams_context_ending(CONTEXT);
+	current = HANDLE(9);
+	real.cuStreamCreate = stream_create;
+	real.cuStreamCreateWithPriority = stream_create_prior;
+	real.cuGreenCtxStreamCreate = stream_create_green;
+	if (_i == 0)
+		call_cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
+	else if (_i == 1)
+		call_cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, 0);
+	else
+		call_cuGreenCtxStreamCreate(&made, NULL, CU_STREAM_NON_BLOCKING, 0);
+	ck_assert_ptr_eq(made, STREAM(0));
+	other = stream_of(STREAM(0));
+	ck_assert_ptr_ne(other, s);
+	ck_assert_ptr_eq(other->ctx, HANDLE(9));
+	context_gone(CONTEXT);
+	ck_assert_ptr_eq(stream_of(STREAM(0)), other);
+	ck_assert_ptr_eq(other->ctx, HANDLE(9));
+}
+END_TEST
+
 START_TEST(the_driver_refuses_to_end_a_stream)
 {
 	struct stream *s = stream_of(STREAM(0));
@@ -562,6 +610,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_ends_that_others_wait_for);
 	tcase_add_test(tc, a_stream_gets_nothing_of_the_one_before);
 	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
+	tcase_add_loop_test(tc, a_stream_has_the_handle_of_one_that_ends, 0, 3);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);

@@ -730,6 +730,22 @@ void streams_ended(struct stream *s, bool lives)
 	pthread_mutex_unlock(&pools_lock);
 }
 
+void streams_forget(CUstream stream)
+{
+	struct key key = stream_key(stream, NULL);
+	struct stream *s;
+
+	if (!__atomic_load_n(&streams_any, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&pools_lock);
+	s = stream_find(&key);
+	if (s) {
+		HASH_DELETE(hh, table, s);
+		s->gone = true;
+	}
+	pthread_mutex_unlock(&pools_lock);
+}
+
 /* In other streams each free has recorded an event. */
 static void record_before_capture(CUstream stream)
 {

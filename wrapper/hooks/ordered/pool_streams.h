@@ -177,6 +177,12 @@ struct stream *streams_ending(CUstream stream);
 void streams_ended(struct stream *s, bool lives);
 
 /*
+ * The driver has made @stream, which the program does not know yet: an earlier one with this handle has ended with
+ * its context, of which context_gone.h may not have told yet.
+ */
+void streams_forget(CUstream stream);
+
+/*
  * @ctx (NULL: none) may end in the next call. Its streams and events are left alone from now on, until the
  * second function says that it lives on, or until it has ended (context_gone.h).
  */
