@@ -8,8 +8,10 @@
  * contexts call no module by name.
  *
  * The functions run in no certain order, and they need none: each looks only at the table of its
- * own module, under the lock of that module. Their caller holds the lock under which contexts begin
- * and end, so no new context has the same handle yet. A function may call the driver, but not in
+ * own module, under the lock of that module. Behind all of them vmem gives the addresses of the
+ * context's memory to others: no table names the addresses any more. The caller holds the lock under
+ * which contexts begin and end, so no new context has the same handle yet. But other objects may have
+ * the handles of those that have ended with the context. A function may call the driver, but not in
  * the context.
  */
 #include <cuda.h>
@@ -21,7 +23,7 @@ typedef void (*context_gone_fn)(CUcontext ctx);
 	static const context_gone_fn context_gone_##function \
 		__attribute__((section("cudaw_context_gone"), used)) = (function)
 
-/* @ctx is gone: call all functions. */
+/* @ctx is gone: call all functions, and vmem_release_context(). */
 void context_gone(CUcontext ctx);
 
 #endif

@@ -2,7 +2,6 @@
 #include "vmem/internal.h"
 #include "vmem/objects/objects_internal.h"
 
-#include "vmem/context_gone.h"
 #include "vmem/freed.h"
 #include "vmem/trimming.h"
 
@@ -305,8 +304,6 @@ void vmem_release_context(CUcontext ctx)
 {
 	change_devices(release_on, ctx);
 }
-
-CONTEXT_GONE(vmem_release_context);
 
 void vmem_trim(void)
 {

@@ -173,6 +173,11 @@ def a_stream_has_the_handle_of_one_that_ends_with_its_context():
     check(SANITIZED or "no handle twice" not in job.lines, "the driver gave no handle twice")
 
 
+def memory_has_the_addresses_of_what_ends_with_its_context():
+    for case in "primary-ends-free", "primary-ends-live":
+        beside_the_end_of_a_context(case, "cuMemUnmap", 1)
+
+
 def left_to_driver(job):
     return job.status()["left_to_driver"]
 
@@ -220,7 +225,8 @@ main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, each_device_is_given_back, while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, a_stream_has_the_handle_of_one_that_ends_with_its_context,
-     memory_that_is_left_to_the_driver, a_release_that_fails_is_not_counted,
+     memory_has_the_addresses_of_what_ends_with_its_context, memory_that_is_left_to_the_driver,
+     a_release_that_fails_is_not_counted,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,

@@ -769,6 +769,42 @@ static void primary_ends_stream(void)
 	primary_end_beside(use_twin);
 }
 
+static CUdeviceptr ended; /* of 8 MiB, of GPU 0 */
+
+/* Memory of GPU 1 that gets the addresses of GPU 0's is freed as any other. */
+static void use_addresses(void)
+{
+	size_t before = free_memory();
+
+	SAME(alloc(8 * MIB), ended);
+	CALL(cuMemFree_v2(ended));
+	SAME(free_memory(), before);
+}
+
+/* GPU 0's context ends with memory of a pool. The addresses of what was allocated first are given to others first. */
+static void primary_ends_memory(bool freed)
+{
+	CUdeviceptr later;
+
+	primaries_begin();
+	CALL(cuMemAllocAsync(&ended, 8 * MIB, CU_STREAM_LEGACY));
+	CALL(cuMemAllocAsync(&later, 16 * MIB, CU_STREAM_LEGACY));
+	if (freed)
+		CALL(cuMemFreeAsync(ended, CU_STREAM_LEGACY));
+	CALL(cuCtxSynchronize());
+	primary_end_beside(use_addresses);
+}
+
+static void primary_ends_free(void)
+{
+	primary_ends_memory(true);
+}
+
+static void primary_ends_live(void)
+{
+	primary_ends_memory(false);
+}
+
 static void *begin_per_thread(void *arg)
 {
 	CALL(cuCtxSetCurrent(ctx));
@@ -846,6 +882,8 @@ static const struct {
 	{"release", release},
 	{"context-gone", context_gone},
 	{"primary-ends-stream", primary_ends_stream},
+	{"primary-ends-free", primary_ends_free},
+	{"primary-ends-live", primary_ends_live},
 	{"thread-gone", thread_gone},
 	{"two-threads", two_threads},
 };

@@ -527,6 +527,33 @@ START_TEST(a_context_ends_while_a_thread_frees_its_memory)
 }
 END_TEST
 
+static void *give(void *arg)
+{
+	pthread_mutex_lock(&pools_lock);
+	pool_giver_ends(arg);
+	pthread_mutex_unlock(&pools_lock);
+	return NULL;
+}
+
+/* Of another context, whose work may last: it is not waited for. */
+START_TEST(a_context_ends_while_a_thread_gives_back_its_memory)
+{
+	struct pool_giver giver, other;
+	pthread_t thread;
+
+	pthread_mutex_lock(&pools_lock);
+	pool_giver_begins(&other);
+	other.ctx = HANDLE(9);
+	pool_giver_begins(&giver);
+	giver.ctx = CONTEXT;
+	ck_assert_int_eq(pthread_create(&thread, NULL, give, &giver), 0);
+	pool_blocks_forget(CONTEXT);
+	ck_assert_ptr_null(other.next);
+	pthread_mutex_unlock(&pools_lock);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 /* The driver gives the handle of a pool to another one before the end of the first is noted. */
 START_TEST(a_pool_has_the_handle_of_one_that_ends)
 {
@@ -615,6 +642,7 @@ int main(void)
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);
 	tcase_add_test(tc, a_context_ends_while_a_thread_frees_its_memory);
+	tcase_add_test(tc, a_context_ends_while_a_thread_gives_back_its_memory);
 	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
 	tcase_add_test(tc, an_export_ends_with_its_own_pool);
 	suite_add_tcase(suite, tc);

@@ -173,7 +173,7 @@ void pool_block_remove(struct pool_block *b)
 
 void pool_giver_begins(struct pool_giver *giver)
 {
-	giver->number = ++last_giver;
+	*giver = (struct pool_giver){.number = ++last_giver};
 	DL_APPEND(givers, giver);
 }
 
@@ -210,6 +210,7 @@ static bool block_free(struct pool_block *b)
 	pool_block_remove(b);
 	p->blocks++; /* the object stays that of this pool */
 	pool_giver_begins(&giver);
+	giver.ctx = b->ctx;
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_free_kept(b->ptr);
 	pthread_mutex_lock(&pools_lock);
@@ -396,11 +397,23 @@ void pool_device_forget(CUdevice dev)
 	current[dev].known = false;
 }
 
+static bool is_giving(CUcontext ctx)
+{
+	const struct pool_giver *giver;
+
+	DL_FOREACH(givers, giver)
+		if (giver->ctx == ctx)
+			break;
+	return giver;
+}
+
 /* The thread that moves one finds that it has no context any more. The streams end with the context. */
 void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
 
+	while (is_giving(ctx))
+		pthread_cond_wait(&given, &pools_lock);
 	HASH_ITER(hh, blocks, b, next) {
 		if (b->ctx != ctx)
 			continue;

@@ -95,6 +95,7 @@ void pool_shrink(struct pool *p, size_t keep);
  */
 struct pool_giver {
 	uint64_t number;
+	CUcontext ctx; /* of a block that it gives back, which is in no table; else NULL */
 	struct pool_giver *prev, *next;
 };
 void pool_giver_begins(struct pool_giver *giver);
@@ -110,7 +111,10 @@ bool pool_block_add(struct pool_block *b);
 /* With pools_lock held: @b, in no list, is one no more. */
 void pool_block_remove(struct pool_block *b);
 
-/* With pools_lock held: the memory of @ctx has gone with it. */
+/*
+ * With pools_lock held; releases it meanwhile: the memory of @ctx has gone with it. Behind it no thread gives back
+ * a block of @ctx, so that others may get the addresses.
+ */
 void pool_blocks_forget(CUcontext ctx);
 
 /*
