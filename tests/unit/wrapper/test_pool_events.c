@@ -165,15 +165,29 @@ START_TEST(an_event_is_recorded_in_other_ways)
 }
 END_TEST
 
+static CUevent ended;
+
+static CUresult event_create_again(CUevent *event, unsigned int how)
+{
+	(void)how;
+	*event = ended;
+	return CUDA_SUCCESS;
+}
+
 START_TEST(a_new_event_has_no_record)
 {
 	CUevent event = event_made();
 
 	freed_before(event);
-	if (_i)
-		context_gone(HANDLE(50));
-	else
+	stream_of(STREAM(1));
+	ended = event;
+	real.cuEventCreate = event_create_again;
+	if (_i == 0)
 		hook_cuEventDestroy_v2(event);
+	else if (_i == 1)
+		context_gone(HANDLE(50));
+	else /* the end of the earlier one was not seen */
+		ck_assert_int_eq(call_cuEventCreate(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
 	wait_for(STREAM(1), event);
 	ck_assert_ptr_null(before(STREAM(1)));
 }
@@ -229,7 +243,7 @@ int main(void)
 	tcase_add_loop_test(tc, who_waits_may_wait_for_something_else, 0, 2);
 	tcase_add_loop_test(tc, what_is_recorded_may_be_something_else, 0, 2);
 	tcase_add_loop_test(tc, an_event_is_recorded_in_other_ways, 0, 8);
-	tcase_add_loop_test(tc, a_new_event_has_no_record, 0, 2);
+	tcase_add_loop_test(tc, a_new_event_has_no_record, 0, 3);
 	tcase_add_test(tc, a_new_stream_follows_none);
 	tcase_add_test(tc, many_streams_are_followed);
 	suite_add_tcase(suite, tc);

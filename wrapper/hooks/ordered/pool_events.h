@@ -26,7 +26,10 @@ static inline void pool_events_leave_launch(const CUlaunchConfig *config)
 		pool_events_leave_attribute(config->attrs[i].id, &config->attrs[i].value);
 }
 
-/* Before it is destroyed. */
+/*
+ * Before it is destroyed, or when it was made, before the program knows it: the end of an earlier one with this
+ * handle, by a green context, was not seen.
+ */
 void pool_events_forget(CUevent event);
 
 #endif
