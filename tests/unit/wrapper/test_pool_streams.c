@@ -587,6 +587,48 @@ START_TEST(a_pool_has_the_handle_of_one_that_ends)
 }
 END_TEST
 
+static CUresult pool_create(CUmemoryPool *made, const CUmemPoolProps *props)
+{
+	(void)props;
+	*made = HANDLE(3);
+	return CUDA_SUCCESS;
+}
+
+static CUresult pool_import(CUmemoryPool *made, void *from, CUmemAllocationHandleType type,
+			    unsigned long long how)
+{
+	(void)from;
+	(void)type;
+	(void)how;
+	return pool_create(made, NULL);
+}
+
+/* The same, and the driver serves the other one: it can be exported, has a limit, or was imported. */
+START_TEST(a_pool_of_the_driver_has_the_handle_of_one_that_ends)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemoryPool made;
+	struct pool *first;
+	uint64_t id;
+
+	real.cuMemPoolCreate = pool_create;
+	real.cuMemPoolImportFromShareableHandle = pool_import;
+	ck_assert_int_eq(hook_cuMemPoolCreate(&made, &props), CUDA_SUCCESS);
+	first = pool_find(HANDLE(3));
+	id = first->id;
+	props.handleTypes =
+		_i == 0 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+	props.maxSize = _i == 1 ? SIZE : 0;
+	ck_assert_int_eq(_i < 2 ? hook_cuMemPoolCreate(&made, &props)
+				: hook_cuMemPoolImportFromShareableHandle(
+					  &made, NULL, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_SUCCESS);
+	ck_assert_ptr_null(pool_find(HANDLE(3)));
+	ck_assert_ptr_eq(pool_end(id), first);
+}
+END_TEST
+
 /* Before the call has returned, another thread has a pool with the handle, and exports it. */
 static CUresult pool_destroy(CUmemoryPool handle)
 {
@@ -644,6 +686,7 @@ int main(void)
 	tcase_add_test(tc, a_context_ends_while_a_thread_frees_its_memory);
 	tcase_add_test(tc, a_context_ends_while_a_thread_gives_back_its_memory);
 	tcase_add_test(tc, a_pool_has_the_handle_of_one_that_ends);
+	tcase_add_loop_test(tc, a_pool_of_the_driver_has_the_handle_of_one_that_ends, 0, 3);
 	tcase_add_test(tc, an_export_ends_with_its_own_pool);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);

@@ -77,12 +77,8 @@ static struct pool *pool_object(void)
  */
 static struct pool *pool_add(CUmemoryPool handle, CUdevice dev)
 {
-	struct pool *p = pool_find(handle);
+	struct pool *p = pool_object();
 
-	/* The end of an earlier one with this handle is not noted yet. */
-	if (p)
-		p->handle = NULL;
-	p = pool_object();
 	if (!p)
 		return NULL;
 	p->handle = handle;
@@ -281,10 +277,15 @@ static bool is_plain(const CUmemPoolProps *props)
 
 void pool_created(CUmemoryPool handle, const CUmemPoolProps *props)
 {
-	if (!is_plain(props))
-		return;
+	struct pool *earlier;
+
 	pthread_mutex_lock(&pools_lock);
-	pool_add(handle, props->location.id);
+	earlier = pool_find(handle);
+	/* Its end is not noted yet. */
+	if (earlier)
+		earlier->handle = NULL;
+	if (props && is_plain(props))
+		pool_add(handle, props->location.id);
 	pthread_mutex_unlock(&pools_lock);
 }
 

@@ -41,8 +41,9 @@ extern pthread_mutex_t pools_lock;
 extern struct pool *pools; /* all; under pools_lock */
 
 /*
- * The program made the pool @handle, or set its attribute; or it has set a device's pool. To be called
- * after the driver's own call has succeeded. For pools that are unknown they do nothing.
+ * The program made the pool @handle, or imported it (@props is NULL), or set its attribute; or it has set a
+ * device's pool. To be called after the driver's own call has succeeded. For pools that are unknown the others do
+ * nothing.
  */
 void pool_created(CUmemoryPool handle, const CUmemPoolProps *props);
 void pool_attribute_set(CUmemoryPool handle, CUmemPool_attribute attr, const void *value);

@@ -16,6 +16,7 @@
 #include "vmem/objects/host_file.h"
 #include "vmem/objects/objects.h"
 #include "vmem/addresses/translate.h"
+#include "wrapper/hooks/ordered/pool_objects.h"
 #include "wrapper/hooks/sharing/carried.h"
 #include "wrapper/hooks/sharing/host_memory.h"
 #include "wrapper/hooks/sharing/ipc.h"
@@ -434,9 +435,11 @@ CUresult hook_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *h
 	CUresult result =
 		real.cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
 
-	if (!result)
-		driver_memory_add(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)*pool_out, 0);
-	return result;
+	if (result)
+		return result;
+	driver_memory_add(DRIVER_MEMORY_POOL_IMPORT, (uintptr_t)*pool_out, 0);
+	pool_created(*pool_out, NULL);
+	return CUDA_SUCCESS;
 }
 
 CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
