@@ -16,6 +16,7 @@ struct handle {
 	enum driver_memory_kind kind;
 	size_t size;
 	unsigned int refs, maps;
+	unsigned int releasing; /* of refs: the driver is about to release so many */
 	UT_hash_handle hh;
 };
 
@@ -38,14 +39,19 @@ static struct handle *find_locked(uint64_t handle)
 	return h;
 }
 
+static void forget_memory(const struct handle *h)
+{
+	driver_memory_remove(h->kind, h->handle);
+	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, h->handle);
+	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, h->handle);
+}
+
 /* Forget the handle if nothing keeps its memory. */
 static void put_locked(struct handle *h)
 {
 	if (h->refs || h->maps)
 		return;
-	driver_memory_remove(h->kind, h->handle);
-	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, h->handle);
-	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, h->handle);
+	forget_memory(h);
 	HASH_DELETE(hh, handles, h);
 	free(h);
 }
@@ -61,6 +67,8 @@ void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t siz
 	*h = (struct handle){.handle = handle, .kind = kind, .size = size, .refs = 1};
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
+	if (old && !old->maps)
+		forget_memory(old);
 	if (h->hh.tbl) {
 		driver_memory_add_taken(kind, handle, size, dev, NULL);
 	} else {
@@ -87,17 +95,35 @@ void handles_retain(uint64_t handle)
 	pthread_mutex_unlock(&lock);
 }
 
-void handles_release(uint64_t handle)
+void handles_releasing(uint64_t handle)
 {
 	struct handle *h;
 
 	pthread_mutex_lock(&lock);
 	h = find_locked(handle);
-	if (h && h->refs) {
-		h->refs--;
+	if (h && h->refs > h->releasing)
+		h->releasing++;
+	pthread_mutex_unlock(&lock);
+}
+
+void handles_released(uint64_t handle, bool released)
+{
+	struct handle *h;
+
+	pthread_mutex_lock(&lock);
+	h = find_locked(handle);
+	if (h && h->releasing) {
+		h->releasing--;
+		h->refs -= released;
 		put_locked(h);
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+void handles_release(uint64_t handle)
+{
+	handles_releasing(handle);
+	handles_released(handle, true);
 }
 
 void handles_export(uint64_t handle)

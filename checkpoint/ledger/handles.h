@@ -21,6 +21,13 @@ void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t siz
 void handles_retain(uint64_t handle);
 void handles_release(uint64_t handle);
 
+/*
+ * The same as handles_release(), around the driver's call. Meanwhile the driver may give the handle to other memory,
+ * which then keeps its reference. @released: the call has succeeded.
+ */
+void handles_releasing(uint64_t handle);
+void handles_released(uint64_t handle, bool released);
+
 /* The handle's memory is exported to another process: recorded as VMM_EXPORT while it lives. */
 void handles_export(uint64_t handle);
 

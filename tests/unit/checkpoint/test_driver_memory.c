@@ -2,6 +2,7 @@
 /* What is counted of memory that vmem does not manage. */
 #include "checkpoint/ledger/handles.h"
 #include "checkpoint/ledger/driver_memory.h"
+#include "wrapper/real.h"
 
 #include "tests/check_suite.h"
 
@@ -74,6 +75,65 @@ START_TEST(test_a_dmabuf_counts_while_its_memory_lives)
 }
 END_TEST
 
+/* The driver is about to return, and another thread has the handle for what it has made. */
+static CUresult external_ends(CUexternalMemory handle)
+{
+	driver_memory_add(DRIVER_MEMORY_EXTERNAL, (uintptr_t)handle, MIB);
+	return CUDA_SUCCESS;
+}
+
+static CUresult import_ends(CUdeviceptr ptr)
+{
+	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, ptr, MIB);
+	return CUDA_SUCCESS;
+}
+
+static CUresult handle_ends(CUmemGenericAllocationHandle handle)
+{
+	handles_add(handle, DRIVER_MEMORY_VMM_IMPORT, MIB);
+	return CUDA_SUCCESS;
+}
+
+START_TEST(test_a_handle_comes_again_before_its_end_is_noted)
+{
+	real.cuDestroyExternalMemory = external_ends;
+	real.cuIpcCloseMemHandle = import_ends;
+	real.cuMemRelease = handle_ends;
+	driver_memory_add(DRIVER_MEMORY_EXTERNAL, 7, 2 * MIB);
+	ck_assert_int_eq(hook_cuDestroyExternalMemory((CUexternalMemory)7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_total(), MIB);
+	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 7, 2 * MIB);
+	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
+	handles_add(7, DRIVER_MEMORY_VMM, 2 * MIB);
+	handles_export(7);
+	ck_assert_int_eq(hook_cuMemRelease(7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_total(), 3 * MIB);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_EXPORT), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 1);
+	handles_release(7);
+	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
+}
+END_TEST
+
+static CUresult refuses(CUmemGenericAllocationHandle handle)
+{
+	(void)handle;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+START_TEST(test_a_release_fails)
+{
+	handles_add(7, DRIVER_MEMORY_VMM, MIB);
+	real.cuMemRelease = refuses;
+	ck_assert_int_eq(hook_cuMemRelease(7), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(driver_memory_total(), MIB);
+	handles_release(7);
+	ck_assert_uint_eq(driver_memory_total(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("memory left to the driver");
@@ -83,6 +143,8 @@ int main(void)
 	tcase_add_test(tcase, test_memory_lives_until_released_and_unmapped);
 	tcase_add_test(tcase, test_imported_memory_has_the_size_of_its_mapping);
 	tcase_add_test(tcase, test_a_dmabuf_counts_while_its_memory_lives);
+	tcase_add_test(tcase, test_a_handle_comes_again_before_its_end_is_noted);
+	tcase_add_test(tcase, test_a_release_fails);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

@@ -80,9 +80,9 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 		return objects_release(handle);
 	if (host_objects_is_ours(handle))
 		return host_objects_release(handle);
+	handles_releasing(handle);
 	result = real.cuMemRelease(handle);
-	if (!result)
-		handles_release(handle);
+	handles_released(handle, !result);
 	return result;
 }
 
@@ -455,9 +455,10 @@ CUresult hook_cuImportExternalMemory(CUexternalMemory *extMem_out,
 
 CUresult hook_cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	CUresult result = real.cuDestroyExternalMemory(extMem);
+	CUresult result;
 
-	if (!result)
-		driver_memory_remove(DRIVER_MEMORY_EXTERNAL, (uintptr_t)extMem);
+	driver_memory_ending(DRIVER_MEMORY_EXTERNAL, (uintptr_t)extMem);
+	result = real.cuDestroyExternalMemory(extMem);
+	driver_memory_ended(DRIVER_MEMORY_EXTERNAL, (uintptr_t)extMem, !result);
 	return result;
 }

@@ -447,9 +447,9 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	struct opened *o;
 
 	if (!ctx) {
+		driver_memory_ending(DRIVER_MEMORY_IPC_IMPORT, dptr);
 		result = real.cuIpcCloseMemHandle(dptr);
-		if (!result)
-			driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
+		driver_memory_ended(DRIVER_MEMORY_IPC_IMPORT, dptr, !result);
 		return result;
 	}
 	result = wait_for_work(ctx);
