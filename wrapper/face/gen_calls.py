@@ -44,6 +44,7 @@ INCLUDES = '''\
 #include "wrapper/hooks/sharing/across.h"
 #include "wrapper/hooks/driver_allocs.h"
 #include "wrapper/hooks/host_functions.h"
+#include "wrapper/hooks/managed/managed.h"
 #include "wrapper/hooks/ordered/memory.h"
 #include "wrapper/hooks/rank_kernels.h"
 #include "wrapper/hooks/ordered/pool_events.h"

@@ -3,6 +3,7 @@
 #include "tests/check_suite.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/managed/managed.h"
+#include "wrapper/real.h"
 
 #define PAGE  4096UL
 #define BASE  0x7f0000000000UL
@@ -164,6 +165,56 @@ START_TEST(test_many)
 }
 END_TEST
 
+static CUresult host_alloc(void **ptr, size_t size, unsigned int flags)
+{
+	(void)size;
+	(void)flags;
+	*ptr = (void *)(BASE + PAGE);
+	return CUDA_SUCCESS;
+}
+
+static CUresult alloc_host(void **ptr, size_t size)
+{
+	return host_alloc(ptr, size, 0);
+}
+
+static CUresult alloc_host_old(void **ptr, unsigned int size)
+{
+	return host_alloc(ptr, size, 0);
+}
+
+static CUresult host_register(void *ptr, size_t size, unsigned int flags)
+{
+	return host_alloc(&ptr, size, flags);
+}
+
+/* The driver has freed managed memory with its context, and others get its addresses before that is noted. */
+START_TEST(test_other_memory_has_the_addresses)
+{
+	void *ptr = (void *)(BASE + PAGE);
+
+	real.cuMemHostAlloc = host_alloc;
+	real.cuMemAllocHost_v2 = alloc_host;
+	real.cuMemAllocHost = alloc_host_old;
+	real.cuMemHostRegister_v2 = host_register;
+	real.cuMemHostRegister = host_register;
+	add(BASE, 2 * PAGE, CTX);
+	add(BASE + 2 * PAGE, PAGE, CTX);
+	if (_i == 0)
+		call_cuMemHostAlloc(&ptr, PAGE, 0);
+	else if (_i == 1)
+		call_cuMemAllocHost_v2(&ptr, PAGE);
+	else if (_i == 2)
+		call_cuMemAllocHost(&ptr, PAGE);
+	else if (_i == 3)
+		call_cuMemHostRegister_v2(ptr, PAGE, 0);
+	else
+		call_cuMemHostRegister(ptr, PAGE, 0);
+	ck_assert(!managed_lookup(BASE, NULL));
+	ck_assert(managed_lookup(BASE + 2 * PAGE, NULL));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("managed memory");
@@ -175,6 +226,7 @@ int main(void)
 	tcase_add_test(tcase, test_pieces_in_a_row);
 	tcase_add_test(tcase, test_a_free_that_fails);
 	tcase_add_test(tcase, test_an_address_that_comes_again);
+	tcase_add_loop_test(tcase, test_other_memory_has_the_addresses, 0, 5);
 	tcase_add_test(tcase, test_many);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);

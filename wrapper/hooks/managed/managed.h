@@ -58,6 +58,12 @@ bool managed_is_served(void);
 bool managed_add(const struct managed_info *info);
 
 /*
+ * The program has got other host memory there, which it does not know yet: the allocations at its addresses have
+ * ended.
+ */
+void managed_forget(CUdeviceptr start, size_t size);
+
+/*
  * Around the call that frees the allocation which starts at @ptr, and may fail. False: there is none,
  * or another thread frees it.
  */

@@ -124,6 +124,15 @@ bool managed_add(const struct managed_info *info)
 	return added;
 }
 
+void managed_forget(CUdeviceptr start, size_t size)
+{
+	if (!__atomic_load_n(&count, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&lock);
+	remove_overlapped_locked(start, size);
+	pthread_mutex_unlock(&lock);
+}
+
 bool managed_ending(CUdeviceptr ptr)
 {
 	struct entry *e;
