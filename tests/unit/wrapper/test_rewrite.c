@@ -775,6 +775,25 @@ START_TEST(nodes_for_the_gpu_are_told)
 }
 END_TEST
 
+/* Before the call has returned, another thread has a reference with the handle, and memory in it. */
+static CUresult texture_ref_destroy(CUtexref ref)
+{
+	driver_memory_add_texture((uintptr_t)ref, CTX);
+	return CUDA_SUCCESS;
+}
+
+START_TEST(a_texture_reference_ends)
+{
+	__typeof__(real.cuTexRefDestroy) destroy = translated_of(&real.cuTexRefDestroy);
+
+	driver_memory_add_texture(0x9000, CTX);
+	real.cuTexRefDestroy = texture_ref_destroy;
+	real.cuCtxGetCurrent = current_context;
+	ck_assert_int_eq(destroy((CUtexref)0x9000), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
+}
+END_TEST
+
 static CUstream stream_set;
 static unsigned int nset;
 
@@ -839,6 +858,7 @@ int main(void)
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
 	tcase_add_test(tc, nodes_for_the_gpu_are_told);
+	tcase_add_test(tc, a_texture_reference_ends);
 	tcase_add_loop_test(tc, windows_of_streams, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
