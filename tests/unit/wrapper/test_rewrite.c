@@ -782,6 +782,12 @@ static CUresult texture_ref_destroy(CUtexref ref)
 	return CUDA_SUCCESS;
 }
 
+static CUresult texture_ref_lives(CUtexref ref)
+{
+	(void)ref;
+	return CUDA_ERROR_INVALID_CONTEXT;
+}
+
 START_TEST(a_texture_reference_ends)
 {
 	__typeof__(real.cuTexRefDestroy) destroy = translated_of(&real.cuTexRefDestroy);
@@ -790,6 +796,9 @@ START_TEST(a_texture_reference_ends)
 	real.cuTexRefDestroy = texture_ref_destroy;
 	real.cuCtxGetCurrent = current_context;
 	ck_assert_int_eq(destroy((CUtexref)0x9000), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
+	real.cuTexRefDestroy = texture_ref_lives;
+	ck_assert_int_eq(destroy((CUtexref)0x9000), CUDA_ERROR_INVALID_CONTEXT);
 	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_FIXED_TEXTURE), 1);
 }
 END_TEST
