@@ -133,16 +133,22 @@ static struct stream *stream_object(CUcontext ctx)
 }
 
 /* With pools_lock held: the streams of threads that have ended. */
+/* Its handle, or its thread, may be another's from now on. */
+static void leave_table(struct stream *s)
+{
+	if (!s->gone)
+		HASH_DELETE(hh, table, s);
+	s->gone = true;
+}
+
 static void end_threads(void)
 {
 	struct stream *s;
 
 	LL_FOREACH(streams, s)
 		if (s->tid && !s->gone && !s->ending && !s->users && !s->asking &&
-		    threads_ended(s->tid)) {
-			HASH_DELETE(hh, table, s);
-			s->gone = true;
-		}
+		    threads_ended(s->tid))
+			leave_table(s);
 }
 
 /* With pools_lock held: @ctx is that of @key. NULL: no host memory. */
@@ -710,8 +716,7 @@ struct stream *streams_ending(CUstream stream)
 		s->ending = true;
 		end_users(s);
 		record_last(s);
-		HASH_DELETE(hh, table, s);
-		s->gone = true;
+		leave_table(s); /* another thread may have taken it out meanwhile */
 		s->ending = false;
 		s->users++; /* the object stays that of this stream */
 	}
@@ -739,10 +744,8 @@ void streams_forget(CUstream stream)
 		return;
 	pthread_mutex_lock(&pools_lock);
 	s = stream_find(&key);
-	if (s) {
-		HASH_DELETE(hh, table, s);
-		s->gone = true;
-	}
+	if (s)
+		leave_table(s);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -806,9 +809,7 @@ static void context_ended(CUcontext ctx)
 			continue;
 		if (s->served)
 			pool_device_forget(s->dev);
-		if (!s->gone)
-			HASH_DELETE(hh, table, s);
-		s->gone = true;
+		leave_table(s);
 		s->ending = false;
 		s->event = NULL;
 		s->mark = NULL;
