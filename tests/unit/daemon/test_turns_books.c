@@ -130,6 +130,72 @@ START_TEST(one_that_a_higher_class_keeps_out_gets_a_turn)
 }
 END_TEST
 
+/* It has gone before the higher class, and has got nothing: so another one does not, either. */
+START_TEST(a_turn_that_fails_was_one)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90), *waiter;
+
+	t->settings.batch_after_ms = 90000;
+	first->class = TURNS_INTERACTIVE;
+	waiter = waits(t, 90, 100000, 0);
+	waits(t, 90, 100000, 50000);
+	decide(t, NOW + 20);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
+	turns_freed(t, first->id, 90 * GIB, NOW + 40);
+	turns_ended(t, first->id, TURNS_OK, NOW + 40);
+	decide(t, NOW + 40);
+	turns_ended(t, waiter->id, TURNS_FAILED, NOW + 60);
+	turns_want(t, first->id, NOW + 80);
+	decide(t, NOW + 80);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, first));
+	turns_need(t, first->id, 0, 90 * GIB, 90 * GIB, NOW + 100);
+	turns_ended(t, first->id, TURNS_OK, NOW + 100);
+	for (int s = 1; s < 80; s++) {
+		decide(t, NOW + 1000 * s);
+		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
+	}
+	turns_free(t);
+}
+END_TEST
+
+/* Behind its own class, and on a drained GPU. */
+START_TEST(other_waits_do_not_count)
+{
+	for (int drained = 0; drained < 2; drained++) {
+		struct turns *t = begin(10000);
+		struct account *first = runs(t, 90);
+
+		t->settings.batch_after_ms = 90000;
+		first->phase_since = NOW - 100;
+		first->class = drained ? TURNS_INTERACTIVE : TURNS_BATCH;
+		turns_drain(t, 0, drained);
+		waits(t, 90, 100000, 0);
+		decide(t, NOW + 20);
+		first->class = TURNS_INTERACTIVE;
+		turns_drain(t, 0, false);
+		decide(t, NOW + 90000);
+		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
+		decide(t, NOW + 90020);
+		ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
+		turns_free(t);
+	}
+}
+END_TEST
+
+START_TEST(one_that_goes_first_is_served_first)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90), *waiter;
+
+	t->settings.batch_after_ms = 90000;
+	waits(t, 90, 100, 0)->class = TURNS_INTERACTIVE;
+	waiter = waits(t, 90, 90000, 0);
+	ck_assert_uint_eq(successor(t, first, NOW), waiter->id);
+	turns_free(t);
+}
+END_TEST
+
 START_TEST(one_that_ends_is_served_first_for_a_while)
 {
 	for (int late = 0; late < 2; late++) {
@@ -485,6 +551,9 @@ int main(void)
 	tcase_add_test(cases, of_two_that_starve_the_first_is_served_first);
 	tcase_add_test(cases, the_higher_class_is_served_first);
 	tcase_add_test(cases, one_that_a_higher_class_keeps_out_gets_a_turn);
+	tcase_add_test(cases, a_turn_that_fails_was_one);
+	tcase_add_test(cases, other_waits_do_not_count);
+	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);

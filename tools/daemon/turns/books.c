@@ -243,6 +243,7 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
 	m->ending &= phase != PHASE_RUNS;
+	m->first &= phase == PHASE_ENTERS || phase == PHASE_RUNS;
 	m->came &= phase != PHASE_OUT;
 	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
 	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)

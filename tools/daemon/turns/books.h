@@ -56,9 +56,10 @@ struct account {
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool rests;     /* the same: its kernels have ended */
 	bool woken;     /* it wants to run again after it was idle */
-	bool ending; /* it is served before others: it ends (turns_ends()), or has waited for too long */
-	bool told;  /* of its room, since it entered */
-	bool alone; /* its context was out once: it runs beside nobody */
+	bool ending;    /* it is served before others (turns_ends()) */
+	bool first;     /* it got its turn before those of a higher class, which leave it that */
+	bool told;      /* of its room, since it entered */
+	bool alone;     /* its context was out once: it runs beside nobody */
 	bool came; /* it runs without a turn: it joined, or took its memory by itself; for turns_check() */
 	bool released;      /* its context is out */
 	bool gives_context; /* of PHASE_LEAVING: that is to go, too */
@@ -73,7 +74,8 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double got_at; /* the last allocation was promised its memory, or it got all back */
+	double kept_since; /* before, not only those of a higher class kept it out */
+	double got_at;     /* the last allocation was promised its memory, or it got all back */
 	double taken_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */

@@ -104,15 +104,27 @@ static bool is_starved(const struct turns *t, const struct account *m)
 	return m->wait_since > 0 && t->now - m->wait_since > turns * books_quantum(t);
 }
 
+/* Those of a higher class alone have kept it out for as long as they may. */
+static bool goes_first(const struct turns *t, const struct account *m)
+{
+	double since = m->kept_since > m->wait_since ? m->kept_since : m->wait_since;
+
+	return is_out(m) && (m->first || (t->settings.batch_after_ms > 0 &&
+					  t->now - since >= t->settings.batch_after_ms));
+}
+
 /* True if @a is served before @b. */
 static bool precedes(const struct turns *t, const struct account *a, const struct account *b)
 {
 	double step = books_quantum(t) / 4;
 	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
 	bool starved_a = is_starved(t, a), starved_b = is_starved(t, b);
+	bool first_a = goes_first(t, a), first_b = goes_first(t, b);
 
 	if (a->ending != b->ending)
 		return a->ending;
+	if (first_a != first_b)
+		return first_a;
 	if (a->class != b->class)
 		return a->class > b->class;
 	if (starved_a != starved_b)
@@ -158,7 +170,7 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 	if (e->ending || x->given)
 		return true;
 	if (e->class != x->class)
-		return e->class > x->class;
+		return e->class > x->class && !(x->first && ran < quantum);
 	/* Both wait for long, so that neither uses what it has: the first one gets it. */
 	if (x->ngrows && waited >= residence(t) && ran >= residence(t) && precedes(t, e, x))
 		return true;
@@ -168,22 +180,35 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 	       (head && is_starved(t, e));
 }
 
-/* How gladly @x's memory is taken for @e: 0 not at all; else the higher, the sooner. */
-static int rank_victim(const struct turns *t, const struct account *e, const struct account *x,
-		       bool head)
+/* How gladly @x's memory is taken for @e: the higher, the sooner. */
+enum rank {
+	RANK_NOT,
+	RANK_HIGHER, /* only for one that goes before the higher class of @x */
+	RANK_STOPPED,
+	RANK_IDLE,
+	RANK_WAITS,
+	RANK_OUT,
+	RANK_CHOSEN, /* for its context: it gives memory anyway */
+};
+
+static enum rank rank_victim(const struct turns *t, const struct account *e,
+			     const struct account *x, bool head)
 {
 	if (x == e || x->slot || t->now < x->giving.until || x->phase == PHASE_LEAVING ||
 	    t->now < x->safe_until)
-		return 0;
+		return RANK_NOT;
 	if (books_pinned_at(x) > 0)
-		return 0;
+		return RANK_NOT;
 	if (is_out(x))
-		return x->paused ? 0 : x->wants ? 3 : 4;
+		return x->paused ? RANK_NOT : x->wants ? RANK_WAITS : RANK_OUT;
 	if (x->paused || (books_is_on_drained(t, x) && !x->given && !x->ngrows))
-		return 0;
+		return RANK_NOT;
 	if (books_is_idle(x) && !x->ngrows)
-		return 2;
-	return may_stop(t, e, x, head);
+		return RANK_IDLE;
+	if (may_stop(t, e, x, head))
+		return RANK_STOPPED;
+	return t->settings.batch_after_ms > 0 && is_out(e) && x->class > e->class ? RANK_HIGHER
+										  : RANK_NOT;
 }
 
 static bool slots_are_free(const struct turns *t, const struct account *m)
@@ -215,13 +240,14 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 				   const struct choice *c, const int64_t *missing)
 {
 	struct account *best = NULL;
-	int best_rank = 0;
+	enum rank best_rank = RANK_NOT;
 	bool best_is_enough = false;
 
 	FOR_EACH_MEMBER(t, x) {
-		int rank = rank_victim(t, e, x, head);
+		enum rank rank = rank_victim(t, e, x, head);
 		/* A small one is not stopped as well if a large one has to be. */
-		bool helps = false, chosen = place_of(c, x) < c->n, is_enough = rank == 1;
+		bool helps = false, chosen = place_of(c, x) < c->n;
+		bool is_enough = rank <= RANK_STOPPED;
 
 		for (int g = 0; g < TURNS_GPUS; g++) {
 			helps |= missing[g] > 0 && books_held(x, g);
@@ -348,15 +374,15 @@ static bool choose_others(struct turns *t, const struct account *e, bool head, s
 }
 
 /* How gladly @x gives its context for @e; as rank_victim(). */
-static int rank_context(const struct turns *t, const struct account *e, const struct account *x,
-			bool head, const struct choice *c)
+static enum rank rank_context(const struct turns *t, const struct account *e,
+			      const struct account *x, bool head, const struct choice *c)
 {
 	if (place_of(c, x) < c->n)
-		return c->context[place_of(c, x)] ? 0 : 5;
+		return c->context[place_of(c, x)] ? RANK_NOT : RANK_CHOSEN;
 	if (!slots_are_free(t, x))
-		return 0;
+		return RANK_NOT;
 	if (x->phase == PHASE_OUT)
-		return t->now < x->giving.until ? 0 : x->wants ? 3 : 4;
+		return t->now < x->giving.until ? RANK_NOT : x->wants ? RANK_WAITS : RANK_OUT;
 	return rank_victim(t, e, x, head);
 }
 
@@ -365,10 +391,11 @@ static bool choose_context(struct turns *t, const struct account *e, bool head, 
 			   struct choice *c, int64_t *missing)
 {
 	struct account *best = NULL;
-	int best_rank = 0;
+	enum rank best_rank = RANK_NOT;
 
 	FOR_EACH_MEMBER(t, x) {
-		int rank = context_for(t, e, x, gpu) ? rank_context(t, e, x, head, c) : 0;
+		enum rank rank =
+			context_for(t, e, x, gpu) ? rank_context(t, e, x, head, c) : RANK_NOT;
 
 		if (rank > best_rank || (rank && rank == best_rank && x->vtime > best->vtime)) {
 			best = x;
@@ -654,17 +681,53 @@ static bool only_waits(struct turns *t, const struct account *e)
 	return true;
 }
 
+/* One of the chosen is of a higher class, and not to be stopped unless @e goes first. */
+static bool stops_higher(const struct turns *t, const struct account *e, bool head,
+			 const struct choice *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		if (rank_victim(t, e, c->victim[i], head) == RANK_HIGHER)
+			return true;
+	return false;
+}
+
+/* It has its turn before those of a higher class. Who else may do so waits for it anew. */
+static void go_first(struct turns *t, struct account *e)
+{
+	e->first = true;
+	FOR_EACH_MEMBER(t, x)
+		if (share_gpu(x, e))
+			x->kept_since = t->now;
+}
+
+static void serve_one(struct turns *t, struct account *e, bool head)
+{
+	static struct choice choice;
+	bool first = goes_first(t, e);
+
+	if (!choose_for(t, e, head, &choice)) {
+		e->kept_since = t->now;
+		return;
+	}
+	if (!first && stops_higher(t, e, head, &choice))
+		return;
+	if (first)
+		go_first(t, e);
+	begin(t, e, &choice);
+}
+
 static void serve(struct turns *t)
 {
 	struct account *queue[TURNS_MEMBERS];
-	static struct choice choice;
 	size_t n = 0;
 
 	FOR_EACH_MEMBER(t, m) {
 		size_t i = n;
 
-		if (!wants_turn(t, m) || only_waits(t, m))
+		if (!wants_turn(t, m) || only_waits(t, m)) {
+			m->kept_since = t->now;
 			continue;
+		}
 		for (; i && precedes(t, m, queue[i - 1]); i--)
 			queue[i] = queue[i - 1];
 		queue[i] = m;
@@ -678,8 +741,7 @@ static void serve(struct turns *t)
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
-		if (choose_for(t, queue[i], head, &choice))
-			begin(t, queue[i], &choice);
+		serve_one(t, queue[i], head);
 	}
 }
 
@@ -793,18 +855,6 @@ static bool leaves_room(struct turns *t, const struct account *m)
 	       (!rest_of_leaving(t, m) || left > TAKES_LATE * limit);
 }
 
-/* It is out, and those of a higher class have kept it so for as long as they may. */
-static bool is_kept_out_by_class(struct turns *t, const struct account *m)
-{
-	if (t->settings.batch_after_ms <= 0 || !is_out(m) || !m->wants ||
-	    t->now - m->wait_since < t->settings.batch_after_ms)
-		return false;
-	FOR_EACH_MEMBER(t, x)
-		if (x->class > m->class && share_gpu(x, m) && (x->wants || books_is_active(x)))
-			return true;
-	return false;
-}
-
 static void tidy(struct turns *t, struct account *m)
 {
 	uint64_t gives[TURNS_GPUS] = {0};
@@ -816,10 +866,6 @@ static void tidy(struct turns *t, struct account *m)
 	tell_limit(t, m);
 	/* It is stopped, perhaps. */
 	m->ending &= t->now - m->ending_since <= ENDS_MS;
-	if (is_kept_out_by_class(t, m)) {
-		m->ending = true;
-		m->ending_since = t->now;
-	}
 	if (m->given && t->now - m->given_at > GIVEN_MS && !m->watched)
 		m->given = false;
 	m->takes_all |= m->given && books_is_on_drained(t, m);
