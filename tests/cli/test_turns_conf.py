@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import re
+import select
 import signal
 import subprocess
 import textwrap
@@ -226,6 +227,18 @@ def test_a_full_daemon():
             connection.close()
         with as_nobody():
             until(lambda: daemon.ask("list")[0].startswith("daemon "), 5, "an answer")
+
+
+def test_strangers_that_say_nothing():
+    """Root's places are not theirs: so they have to hurry when only those are left."""
+    with node_daemon("--jobs-per-user", "256") as daemon:
+        with as_nobody():
+            many = [connect(daemon.path) for _ in range(249)]
+            equal(many[-1].recv(100), b"end busy all connections of the daemon are in use\n")
+        daemon.passes(0.6)
+        check(select.select(many[:248], [], [], 0)[0], "none is dropped")
+        for connection in many:
+            connection.close()
 
 
 def ordered(*args, code=0):

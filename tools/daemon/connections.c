@@ -279,7 +279,7 @@ static double until_silent(const struct connection *connection, double now)
 	if (connection->kind != CONNECTION_NEW && !connection->ending)
 		return -1;
 	/* Others wait for its place, perhaps. */
-	if (!connection->ending && !find_free())
+	if (!connection->ending && count_free() <= (everybody ? CONNECTIONS_KEPT : 0))
 		limit = CONNECTION_HURRY_MS;
 	return connection->since_ms + limit > now ? connection->since_ms + limit - now : 0;
 }

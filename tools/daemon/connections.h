@@ -4,7 +4,7 @@
 /*
  * The connections of the daemon: of members and commands. Everything is bounded: their number, the
  * length of their lines, and what is kept for one that does not read. One that says nothing at first is
- * dropped after CONNECTION_SILENT_MS, or CONNECTION_HURRY_MS while all places are taken.
+ * dropped after CONNECTION_SILENT_MS, or CONNECTION_HURRY_MS while all places that others may have are taken.
  *
  * Whoever connects is known by SO_PEERCRED, and its end by a descriptor of the process (common/processes/pidfd.h).
  * The daemon of a user takes this user and root. That of a machine takes from each user but root as many
