@@ -223,6 +223,14 @@ def is_certain(error):
     return isinstance(error, CertainFailure)
 
 
+def note_of(error):
+    """What a TAP point says of it."""
+    print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+    if is_certain(error):
+        certain_failures.append(str(error))
+    return ": " + " ".join(str(error).split()).replace("#", "\\#")
+
+
 def run_case(number, name, case):
     """Run one case and print its TAP point; returns False where it failed."""
     good, note = True, ""
@@ -231,12 +239,12 @@ def run_case(number, name, case):
     except Skip as skip:
         note = f" # SKIP {skip}"
     except Exception as error:  # whatever a case raises is its failure
-        good, note = False, ": " + " ".join(str(error).split()).replace("#", "\\#")
-        print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
-        if is_certain(error):
-            certain_failures.append(str(error))
+        good, note = False, note_of(error)
     for undo in reversed(after_case):
-        undo(good)
+        try:
+            undo(good)
+        except Exception as error:
+            good, note = False, note_of(error)
     print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
     return good
 

@@ -196,6 +196,12 @@ exit $bad
 """
 
 
+def test_what_fails_after_a_case_is_its_failure():
+    path = harness_program(scratch(), "fails", "after_case.append(lambda good: equal(1, 2))\n"
+                                               "def test_a(): pass\nmain()")
+    contains(run(path).stdout, "not ok: a: it is 1, should be 2")
+
+
 def test_ci_runs_all_phases_and_ends_with_the_count():
     directory = scratch()
     program(directory, "make", MAKE)

@@ -8,7 +8,7 @@ import subprocess
 import gpulib
 from gpulib import (BUILD, RUNTIME_DIR, Job, after_case, base_environment, check, cudaw, cudaw_ok, figure, hog,
                     same_lines)
-from harness import ends_with_us, until
+from harness import ends_with_us, judge_end, until
 
 TURNS = ("--quantum", "0.3")
 CUDAWD = os.path.join(BUILD, "bin", "cudawd")
@@ -29,10 +29,15 @@ def end_daemons(good):
     if not good and daemons:
         daemons[-1].send_signal(signal.SIGCONT)     # a case may have stopped it
         print("# the last events:\n# " + cudaw("events").stdout[-3000:].replace("\n", "\n# "), flush=True)
+    ended = [daemon.poll() for daemon in daemons]
     while daemons:
         daemon = daemons.pop()
         daemon.kill()
         daemon.wait()
+    # It aborts if its books are wrong, and a job that loses it runs on.
+    for status in ended:
+        judge_end("cudawd", status)
+        check(status in (None, 0, -signal.SIGKILL, -signal.SIGTERM), f"cudawd has ended: {status}")
 
 
 after_case.append(end_daemons)
