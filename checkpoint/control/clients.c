@@ -40,10 +40,11 @@ static bool join_pact(struct client *c, bool *came, struct control_event *event)
 static void take_change(struct client *c, const struct request *r)
 {
 	bool pause = r->id == REQUEST_PAUSE || r->id == REQUEST_HOLD, pact = false;
-	struct control_event event = {
-		.kind = pause ? EV_PAUSE : EV_RESUME,
-		.options = {.timeout_ms = r->timeout_ms, .release = r->release},
-		.lent = r->lent};
+	struct control_event event = {.kind = pause ? EV_PAUSE : EV_RESUME,
+				      .options = {.timeout_ms = r->timeout_ms,
+						  .own_limit = r->own_limit,
+						  .release = r->release},
+				      .lent = r->lent};
 	struct caller asks;
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
@@ -100,7 +101,7 @@ static void take_snapshot(struct client *c, const struct request *r)
 	}
 	history_asked(JOURNAL_SNAPSHOT, ownfd_get(&c->own), NULL, r->plan.path);
 	caller_find(ownfd_get(&c->own), &asks);
-	if (job_want_snapshot(&r->plan, r->timeout_ms, &asks))
+	if (job_want_snapshot(&r->plan, r->timeout_ms, r->own_limit, &asks))
 		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
 	else
 		c->waits = WAITS_WRITTEN;
@@ -147,13 +148,15 @@ static void take_move(struct client *c, const struct request *r)
 /* The first yield of a client takes the lease, which stays with the client until it disconnects. */
 static void take_yield(struct client *c, const struct request *r)
 {
-	const struct control_event event = {.kind = EV_YIELD,
-					    .options = {.timeout_ms = r->timeout_ms,
-							.release = RELEASE_MEMORY,
-							.hold = r->hold,
-							.alone = !r->hold,
-							.bytes = r->bytes,
-							.context = r->context}};
+	const struct control_event event = {
+		.kind = EV_YIELD,
+		.options = {.timeout_ms = r->timeout_ms,
+			    .own_limit = r->own_limit || turn_is_daemon(c),
+			    .release = RELEASE_MEMORY,
+			    .hold = r->hold,
+			    .alone = !r->hold,
+			    .bytes = r->bytes,
+			    .context = r->context}};
 
 	if (!has_lease(c) && find_lease()) {
 		server_answer(c, END_BUSY, "another client has the lease");

@@ -443,15 +443,16 @@ bool job_awaits_move(void)
 	return restored;
 }
 
-int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,
+int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms, bool own_limit,
 		      const struct caller *asks)
 {
-	const struct control_event event = {.kind = EV_SNAPSHOT,
-					    .options = {.timeout_ms = timeout_ms},
-					    .by_signal = !asks,
-					    .pause = plan->pause,
-					    .image = plan->image,
-					    .held = engine_held_in() != NULL};
+	const struct control_event event = {
+		.kind = EV_SNAPSHOT,
+		.options = {.timeout_ms = timeout_ms, .own_limit = own_limit},
+		.by_signal = !asks,
+		.pause = plan->pause,
+		.image = plan->image,
+		.held = engine_held_in() != NULL};
 	int ret = asks && control_is_lent(&state) && !caller_is_same(asks, &caller)
 			  ? -EBUSY
 			  : job_take(&event);

@@ -22,9 +22,9 @@ int job_take(const struct control_event *event);
 
 /*
  * The same for a snapshot, which @asks is to finish; NULL: a signal asked for it. @timeout_ms is
- * that of the pause that it may need.
+ * that of the pause that it may need; @own_limit: as in struct operation_options.
  */
-int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms,
+int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms, bool own_limit,
 		      const struct caller *asks);
 
 /* Pass an order to step, or to reach targets, to what is held. */

@@ -13,6 +13,7 @@ static bool take_ms(struct request *r, int at, int fallback)
 	double ms = at < r->line.numbers ? r->line.number[at] : (uint64_t)fallback;
 
 	r->timeout_ms = ms;
+	r->own_limit = at >= r->line.numbers;
 	return ms <= INT_MAX;
 }
 

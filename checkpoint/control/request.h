@@ -27,6 +27,7 @@ struct request {
 	bool hold; /* a client holds the operation (hold.h) */
 	bool lent; /* the pause ends with the process that asks */
 	double timeout_ms;
+	bool own_limit; /* the line does not say it */
 	enum release_choice release;
 	struct snapshot_plan plan; /* of a snapshot */
 	const char *path;          /* of done and moved; in the line */

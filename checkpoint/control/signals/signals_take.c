@@ -34,7 +34,7 @@ static void snapshot_by_signal(void)
 		return;
 	}
 	strcpy(plan.path, path);
-	job_want_snapshot(&plan, 0, NULL);
+	job_want_snapshot(&plan, 0, true, NULL);
 }
 
 static void tell(enum journal_kind request, const struct signal_sender *sender)

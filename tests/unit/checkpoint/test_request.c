@@ -61,6 +61,8 @@ START_TEST(a_line_that_is_valid)
 	ck_assert_int_eq(r.id, v->id);
 	ck_assert_int_eq(r.hold, v->hold);
 	ck_assert_int_eq(r.timeout_ms, v->timeout_ms);
+	if (v->timeout_ms)
+		ck_assert_int_eq(r.own_limit, v->timeout_ms == CONTROL_PAUSE_TIMEOUT_MS);
 	ck_assert_int_eq(r.release, v->release);
 	ck_assert_uint_eq(r.bytes, v->bytes);
 }
@@ -164,6 +166,7 @@ START_TEST(a_snapshot)
 	ck_assert_int_eq(r.plan.hold, s->hold);
 	ck_assert_int_eq(r.plan.image, s->image);
 	ck_assert_int_eq(r.timeout_ms, s->timeout_ms);
+	ck_assert_int_eq(r.own_limit, s->timeout_ms == CONTROL_PAUSE_TIMEOUT_MS);
 	ck_assert_int_eq(r.plan.codec, s->codec);
 	ck_assert_str_eq(r.plan.path, s->path);
 }
