@@ -495,6 +495,23 @@ START_TEST(one_that_did_not_rest_is_left_alone_for_a_while)
 END_TEST
 
 /* A process that is to stop is paused in the books, and says nothing more when it has stopped. */
+START_TEST(nobody_is_stopped_without_need)
+{
+	struct turns *t = begin(10000);
+	struct account *small = runs(t, 10), *large = runs(t, 60), *other = runs(t, 60);
+
+	turns_capacity(t, 0, 138 * GIB);
+	small->vtime = large->vtime = other->vtime = 20000;
+	small->vtime = 30000;
+	waits(t, 100, 100, 0);
+	decide(t, NOW);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, small));
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, large));
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, other));
+	turns_free(t);
+}
+END_TEST
+
 START_TEST(one_that_is_paused_while_it_gives_a_part_gives_all)
 {
 	struct turns *t = begin(10000);
@@ -570,6 +587,7 @@ int main(void)
 	tcase_add_test(cases, allocations_keep_nobody_from_his_turn);
 	tcase_add_test(cases, one_whose_kernels_run_on_shares_the_time);
 	tcase_add_test(cases, one_that_did_not_rest_is_left_alone_for_a_while);
+	tcase_add_test(cases, nobody_is_stopped_without_need);
 	tcase_add_test(cases, one_that_is_paused_while_it_gives_a_part_gives_all);
 	tcase_add_test(cases, one_that_is_to_give_memory_may_use_its_room);
 	suite_add_tcase(suite, cases);

@@ -265,6 +265,21 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 	return best;
 }
 
+/* True if what is @missing comes from those chosen after the first @fixed, without @spared. */
+static bool is_enough_without(const struct choice *c, size_t fixed, const struct account *spared,
+			      const int64_t *missing)
+{
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		int64_t left = missing[g];
+
+		for (size_t i = fixed; i < c->n; i++)
+			left -= c->victim[i] == spared ? 0 : (int64_t)books_held(c->victim[i], g);
+		if (left > 0)
+			return false;
+	}
+	return true;
+}
+
 static void give_everything(uint64_t *gives)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
@@ -285,6 +300,27 @@ static void add_missing(struct choice *c, struct account *x, int64_t *missing)
 	}
 	c->context[c->n] = false;
 	c->victim[c->n++] = x;
+}
+
+/* Stop none of those chosen after the first @fixed, which were to give what is @missing, without need. */
+static void spare(struct turns *t, const struct account *e, bool head, struct choice *c,
+		  size_t fixed, int64_t *missing)
+{
+	size_t n;
+
+	for (size_t i = fixed; i < c->n;) {
+		if (rank_victim(t, e, c->victim[i], head) > RANK_STOPPED ||
+		    !is_enough_without(c, fixed, c->victim[i], missing)) {
+			i++;
+			continue;
+		}
+		c->n--;
+		memmove(c->victim + i, c->victim + i + 1, (c->n - i) * sizeof(*c->victim));
+	}
+	n = c->n;
+	c->n = fixed;
+	for (size_t i = fixed; i < n; i++)
+		add_missing(c, c->victim[i], missing);
 }
 
 /*
@@ -436,7 +472,8 @@ static bool choose_contexts(struct turns *t, const struct account *e, bool head,
 /* Choose who gives up how much for @e. False if it is not enough. */
 static bool choose(struct turns *t, const struct account *e, bool head, struct choice *c)
 {
-	int64_t missing[TURNS_GPUS];
+	int64_t missing[TURNS_GPUS], first[TURNS_GPUS];
+	size_t fixed;
 	bool enough;
 
 	c->n = 0;
@@ -445,6 +482,8 @@ static bool choose(struct turns *t, const struct account *e, bool head, struct c
 	if (e->phase != PHASE_RUNS &&
 	    (!choose_others(t, e, head, c, missing) || !choose_contexts(t, e, head, c, missing)))
 		return false;
+	fixed = c->n;
+	memcpy(first, missing, sizeof(first));
 	for (;;) {
 		struct account *x;
 
@@ -452,8 +491,10 @@ static bool choose(struct turns *t, const struct account *e, bool head, struct c
 		for (int g = 0; g < TURNS_GPUS; g++)
 			enough &= missing[g] <= 0 ||
 				  (e->phase != PHASE_RUNS && has_alone(t, e, g, c));
-		if (enough)
+		if (enough) {
+			spare(t, e, head, c, fixed, first);
 			return true;
+		}
 		x = best_victim(t, e, head, c, missing);
 		if (!x)
 			return false;
