@@ -512,6 +512,29 @@ START_TEST(nobody_is_stopped_without_need)
 }
 END_TEST
 
+/* It has waited for memory by itself, and has had its turn. */
+START_TEST(one_that_has_waited_alone_runs_on_where_turns_end)
+{
+	struct turns *t = begin(10000);
+	struct account *m = runs(t, 60);
+
+	turns_keeps(t, m->id, true);
+	turns_paused(t, m->id, true, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, m));
+	turns_ended(t, m->id, TURNS_OK, NOW + 20);
+	turns_keeps(t, m->id, false);
+	turns_paused(t, m->id, false, NOW + 20);
+	turns_want(t, m->id, NOW + 20);
+	decide(t, NOW + 20);
+	turns_ended(t, m->id, TURNS_OK, NOW + 40);
+	turns_drain(t, 0, true);
+	decide(t, NOW + 60);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, m));
+	turns_free(t);
+}
+END_TEST
+
 START_TEST(one_that_is_paused_while_it_gives_a_part_gives_all)
 {
 	struct turns *t = begin(10000);
@@ -588,6 +611,7 @@ int main(void)
 	tcase_add_test(cases, one_whose_kernels_run_on_shares_the_time);
 	tcase_add_test(cases, one_that_did_not_rest_is_left_alone_for_a_while);
 	tcase_add_test(cases, nobody_is_stopped_without_need);
+	tcase_add_test(cases, one_that_has_waited_alone_runs_on_where_turns_end);
 	tcase_add_test(cases, one_that_is_paused_while_it_gives_a_part_gives_all);
 	tcase_add_test(cases, one_that_is_to_give_memory_may_use_its_room);
 	suite_add_tcase(suite, cases);

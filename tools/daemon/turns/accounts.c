@@ -255,8 +255,8 @@ void turns_paused(struct turns *t, uint32_t id, bool paused, double now)
 		m->takes_all = true;
 	m->paused = paused;
 	if (!paused) {
-		/* Nothing was taken, and it runs on. */
-		m->takes_all &= m->phase != PHASE_RUNS || books_is_on_drained(t, m);
+		/* Nothing was taken, and it runs on; or it waits for its turn. */
+		m->takes_all &= m->phase != PHASE_OUT && books_is_on_drained(t, m);
 		if (m->ngrows)
 			start_to_wait(m, now);
 		return;
