@@ -334,6 +334,18 @@ static uint32_t wait_alone(int far, uint32_t *other)
 	return id;
 }
 
+/* What it says it has while its lease is taken is all that it has. */
+START_TEST(a_lone_one_that_waits_has_what_it_says)
+{
+	uint32_t id = join_on("lone", 0, 20, 60);
+
+	parties_paused(w.parties, id, false, true, w.now);
+	wait_for_order(PARTY_YIELD, id);
+	parties_need(w.parties, id, 0, 20 * MIB, 60 * MIB, w.now);
+	ck_assert_uint_eq(books_said(parties_turns(w.parties)->members), 20 * MIB);
+}
+END_TEST
+
 /* It only waits for its turn from then on. Another process of its job that comes gives what it has. */
 START_TEST(one_that_waits_alone_keeps_what_it_has)
 {
@@ -817,6 +829,7 @@ int main(void)
 	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
 	tcase_add_test(cases, one_joins_while_room_comes);
 	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);
+	tcase_add_test(cases, a_lone_one_that_waits_has_what_it_says);
 	tcase_add_loop_test(cases, one_that_waits_alone_keeps_what_it_has, 0, 2);
 	tcase_add_loop_test(cases, one_that_is_paused_while_it_waits_alone_gives_all, 0, 4);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);

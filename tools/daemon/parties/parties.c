@@ -200,8 +200,8 @@ static uint64_t may_have(struct parties *p, const struct process *m, int gpu)
 {
 	const struct party *party = m->party;
 
-	/* What is out may have to come back, until all give, or the order is done. */
-	if (party->owed && !party->was && !party->frees)
+	/* What is out may have to come back with the others, until all give, or the order is done. */
+	if (party->together && party->owed && !party->was && !party->frees)
 		return size_max(m->mapped[gpu], m->total[gpu]);
 	return party_only_gpu(p, m) == gpu ? size_less(m->mapped[gpu], m->freeing) : m->mapped[gpu];
 }
