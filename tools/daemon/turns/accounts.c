@@ -375,7 +375,7 @@ static const char *state_of(const struct account *m)
 		return "paused";
 	switch (m->phase) {
 	case PHASE_RUNS:
-		return m->ngrows || m->ending ? "waits" : books_is_idle(m) ? "idle" : "runs";
+		return m->ngrows ? "waits" : books_is_idle(m) ? "idle" : "runs";
 	case PHASE_LEAVING:
 		return "leaving";
 	case PHASE_ENTERS:
