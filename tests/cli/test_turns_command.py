@@ -556,10 +556,19 @@ def test_another_version_is_refused_by_name():
 def test_peers_that_say_nothing():
     """They are dropped, sooner if they take all places: so they keep others out for a moment only."""
     patient, daemon = started(), started()
+    began = time.monotonic()
     some = [connect(patient.path) for _ in range(100)]
+    patient.passes(0.6)
+    dropped = select.select([some[0]], [], [], 0)[0]
+    check(not dropped or time.monotonic() - began > 4, "one is dropped though there are places")
     many = [connect(daemon.path) for _ in range(300)]
-    contains(select.select([some[0], many[0]], [], [], 30)[0], many[0])
-    equal(many[0].recv(1), b"")
+    many[254].sendall(b"turns 1\nname one\nstate running\njoined\n")
+    contains(many[254].recv(100), b"welcome")   # all places are taken
+    daemon.passed_ms += 600
+    daemon.set_clock()
+    many[255].sendall(b"list\n")
+    hear_all(many[255])
+    check(select.select(many[:254], [], [], 0)[0], "none is dropped")
     member = Member(daemon)
     member.wait("welcome")
     for connection in some + many:
