@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """UCX patches the driver's functions that allocate and free, and sends GPU memory between processes."""
-from gpulib import Job, check, cudaw, equal, jobs, main
+from gpulib import Job, Skip, check, cudaw, equal, jobs, main
 
 FOREVER = 100000000
 ENV = {}    # of the ranks
@@ -40,9 +40,11 @@ def ranks_are_paused_together():
 def ranks_with_dmabufs_run_on():
     job = ranks("dmabufs")
     done = cudaw("pause", "dmabufs")
-    check(done.returncode == 0 or "UCX_CUDA_COPY_DMABUF=n" in done.stderr, f"cudaw says {done.stderr!r}")
     cudaw("resume", "dmabufs")
     job.wait_steps(3)
+    if not ENV and not done.returncode:     # the simulator makes dma-bufs whatever the machine has
+        raise Skip("UCX has made no dma-buf")
+    check(done.returncode and "UCX_CUDA_COPY_DMABUF=n" in done.stderr, f"cudaw says {done.stderr!r}")
 
 
 main(*map(hears_of_all_memory, "ny"), ranks_are_paused_together, ranks_with_dmabufs_run_on)
