@@ -100,6 +100,16 @@ uint64_t books_said(const struct account *m)
 	return sum;
 }
 
+uint64_t books_out(const struct account *m)
+{
+	uint64_t sum = 0;
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (m->need[g].total > m->need[g].mapped)
+			sum += m->need[g].total - m->need[g].mapped;
+	return sum;
+}
+
 uint64_t books_shown(const struct account *m)
 {
 	uint64_t sum = 0;

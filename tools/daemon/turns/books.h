@@ -67,9 +67,10 @@ struct account {
 	bool parts;         /* turns_takes_parts() */
 	uint64_t
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
-	uint64_t yield_from;            /* what it had when its yield began */
-	uint64_t freed;                 /* by that yield, so far */
-	uint32_t leaves_for;            /* of PHASE_LEAVING: who gets the memory; 0: nobody */
+	uint64_t yield_from; /* what it had when its yield began */
+	uint64_t freed;      /* by that yield, so far */
+	uint64_t most_out;   /* when it had given most: so much host memory it has made */
+	uint32_t leaves_for; /* of PHASE_LEAVING: who gets the memory; 0: nobody */
 	struct grow grows[TURNS_GROWS]; /* in the order of their beginning on each GPU */
 	int ngrows;
 
@@ -123,8 +124,9 @@ double books_pinned_at(const struct account *m);
 /* What it has on @gpu, as far as what it says counts (turns_shown()); and on all GPUs. */
 uint64_t books_has(const struct account *m, int gpu);
 uint64_t books_mapped(const struct account *m);
-/* What it says it has on all GPUs. */
+/* What it says it has on all GPUs; and the rest of what it needs there. */
 uint64_t books_said(const struct account *m);
+uint64_t books_out(const struct account *m);
 /* What NVML shows on its GPUs; TURNS_NO_LIMIT: not known. */
 uint64_t books_shown(const struct account *m);
 bool books_is_on_drained(const struct turns *t, const struct account *m);

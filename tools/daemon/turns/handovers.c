@@ -167,6 +167,8 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 	if (end == TURNS_OK)
 		m->giving.ms = 0;
 	books_end_room(m);
+	if (books_out(m) > m->most_out)
+		m->most_out = books_out(m);
 	/* Unless it was paused while it gave a part. */
 	if (end == TURNS_OK)
 		m->takes_all &= m->paused && !m->gives_all && !m->keeps;

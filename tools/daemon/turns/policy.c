@@ -685,9 +685,19 @@ static void hand_over(struct turns *t, struct account *e)
 		break_off(t, e);
 }
 
+/* @x is to have more out than ever, and makes the host memory for it: that comes once. */
+static bool makes_host_memory(const struct account *x, const uint64_t *gives)
+{
+	uint64_t out = books_out(x);
+
+	for (int g = 0; g < TURNS_GPUS; g++)
+		out += gives[g] < x->need[g].mapped ? gives[g] : x->need[g].mapped;
+	return out > x->most_out + x->most_out / 8;
+}
+
 static void begin(struct turns *t, struct account *e, const struct choice *c)
 {
-	bool anew = e->phase != PHASE_ENTERS, first = false;
+	bool anew = e->phase != PHASE_ENTERS, shows = true;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (books_uses(e, g)) {
@@ -701,14 +711,13 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	}
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {
-		first |= !c->victim[i]->handovers;
+		shows &= !makes_host_memory(c->victim[i], c->gives[i]);
 		e->gets_contexts |= c->context[i];
 		order_yield(t, c->victim[i], c->gives[i], c->context[i], e->id);
 	}
 	hand_over(t, e);
-	/* Those who give for the first time also make the host memory for it: that comes once. */
-	if (anew || first)
-		e->turn_at = first ? 0 : t->now;
+	if (anew || !shows)
+		e->turn_at = shows ? t->now : 0;
 }
 
 /* An entrant whose hand-over got stuck, and that has all the room it needs. */
