@@ -224,6 +224,13 @@ bool engine_is_untidy(void);
 void engine_tidy(struct engine_op *op);
 
 /*
+ * Host memory is short: for ten minutes, while the job is paused none of it is pinned, and what was is unpinned.
+ * That of a running job stays until then: to unpin it, the driver waits until all kernels have ended [H200, driver
+ * 580.159.04], and they may wait for calls of the program. Any thread.
+ */
+void engine_pin_none(void);
+
+/*
  * Bytes of a job at rest that are not on the GPU, by device; of a running one none. While no operation
  * is under way that moves memory.
  */

@@ -50,6 +50,7 @@ struct engine {
 	/* Other threads read these: write them atomically. */
 	enum engine_out out; /* by engine_set_out() */
 	bool untidy;         /* engine_tidy() has something to do */
+	long unpinned_until; /* by clock_ms(), engine_pin_none() */
 	bool held;           /* the snapshot alone has the saved data */
 	size_t host, spilled, pool;
 	bool unsettled;       /* copies of the last transfer may still be under way */

@@ -102,6 +102,14 @@ static int load_kernels(struct engine_op *op)
 	return 0;
 }
 
+/* Others may lack as much, and this process runs on, so that what it has pinned is of no use to it. */
+static void give_pinned_back(const struct cuda_driver *drv)
+{
+	engine_unpin(drv);
+	engine_pin_none();
+	__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
+}
+
 /* Find room for what will be saved, the regions from @from on; where they go each for itself, surely. */
 static int make_room(struct engine_op *op, size_t from, bool surely)
 {
@@ -119,8 +127,10 @@ static int make_room(struct engine_op *op, size_t from, bool surely)
 		hostpool_relax(false);
 		missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
 	}
-	if (missing)
+	if (missing) {
+		give_pinned_back(op->drv);
 		return engine_fail_apart(&op->result, apart, missing);
+	}
 	/* If it does not fit, it may fit without zeros. */
 	if (slots > pool_slots && saved->kernels) {
 		if (engine_scan(op, from))

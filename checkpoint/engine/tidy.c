@@ -18,6 +18,7 @@
  */
 #define PREPARE_PATIENCE_MS 10
 #define PREPARE_PAUSE_US    10000
+#define UNPINNED_MS         600000
 
 /* A context that lives as long as the program is held; NULL: none is known. */
 static CUcontext any_context(const struct cuda_driver *drv)
@@ -150,24 +151,43 @@ static void prepare(struct engine_op *op)
 		pin_ready(op->drv, blocks, cancel);
 }
 
-/* No driver call may be made while the driver's checkpoint holds the context. */
-static void pin_saved(const struct cuda_driver *drv, size_t blocks, const bool *cancel)
+void engine_pin_none(void)
 {
-	if (!engine_is_released() && engine.saved.contexts.count)
-		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, blocks, cancel);
+	__atomic_store_n(&engine.unpinned_until, (long)clock_ms() + UNPINNED_MS, __ATOMIC_RELAXED);
+	if (engine_is_paused())
+		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
+}
+
+/* Blocks that may be pinned. */
+static size_t find_limit(void)
+{
+	if ((long)clock_ms() < __atomic_load_n(&engine.unpinned_until, __ATOMIC_RELAXED))
+		return 0;
+	return hostpool_limit() / HOSTPOOL_BLOCK;
+}
+
+/* No driver call may be made while the driver's checkpoint holds the context. */
+static void pin_saved(const struct cuda_driver *drv, const bool *cancel)
+{
+	size_t limit = find_limit(), blocks = saved_blocks(&engine.saved);
+
+	if (!limit)
+		engine_unpin(drv);
+	else if (!engine_is_released() && engine.saved.contexts.count)
+		hostpool_pin(drv, engine.saved.contexts.items[0].ctx,
+			     limit < blocks ? limit : blocks, cancel);
 }
 
 void engine_tidy(struct engine_op *op)
 {
 	const bool *cancel = &op->progress.cancel;
-	size_t limit = hostpool_limit() / HOSTPOOL_BLOCK, blocks = saved_blocks(&engine.saved);
 
 	/* While the job runs its contexts may end at any time: make no driver call then. */
 	if (engine_is_paused())
-		pin_saved(op->drv, limit < blocks ? limit : blocks, cancel);
+		pin_saved(op->drv, cancel);
 	else if (engine_prepares())
 		prepare(op);
-	else if (limit)
+	else if (hostpool_limit())
 		hostpool_relax(true);
 	else
 		hostpool_drop();

@@ -211,6 +211,7 @@
  *				again, unless SIGCONT has come once more
  *	unfit UUID NEEDS THERE	the job gets no turn: it needs so many bytes on that GPU, and so many are
  *				there, as others have the rest. "unfit - 0 0": that is over
+ *	short			one of the jobs had too little host memory: pin none for some minutes
  *
  * The job sends, beside what belongs to yield and room,
  *
@@ -372,6 +373,7 @@
 	X(TURN_NO, "no", "n")           \
 	X(TURN_BEHIND, "behind", "nT")  \
 	X(TURN_UNFIT, "unfit", "wnn")   \
+	X(TURN_SHORT, "short", "")      \
 	X(TURN_STOP, "stop", "")        \
 	X(TURN_RESCUE, "rescue", "")    \
 	X(TURN_END, "end", "eT")

@@ -52,10 +52,16 @@ def no_host_memory():
     """The memory of a simulated GPU counts for the group, too, and 256 MiB are left to others."""
     with Group(300 * MIB) as group:
         start_daemon()
+        pinned = one("pinned", CUDAW_SIM_FAULT=",".join(f"cuMemHostUnregister:{n}:999" for n in range(1, 17)))
+        pinned.wait_steps(3)
+        cudaw_ok("pause", "--release", "memory", pinned.pid)
+        before = pinned.stderr().count("cuMemHostUnregister")   # of the buffers of its copies
         poor = started("poor", *group.command("counter", *FULL))
         poor.wait_steps(3)
         other = one("other")
         gives_up(poor, "nomem")
+        until(lambda: pinned.stderr().count("cuMemHostUnregister") > before, 10, "what others could use is unpinned")
+        pinned.discard()
         contains(events("failed", "poor")[0]["text"], "of host memory available")
         poor.wait_steps(poor.steps() + 10)
         equal(other.steps(), 0, "the steps of the other job")

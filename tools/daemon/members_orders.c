@@ -94,6 +94,9 @@ static void give_order(const struct party_order *order, void *arg)
 	case PARTY_LIMIT:
 		connection_say(m->connection, "idle %.0f", order->timeout_ms);
 		return;
+	case PARTY_SHORT:
+		connection_say(m->connection, "short");
+		return;
 	case PARTY_LET_GO:
 		member_note("dropped", m, "it cannot follow the other processes of its job");
 		connection_answer(m->connection, END_TIMEOUT, "it could not rest with its job");

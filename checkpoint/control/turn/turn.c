@@ -333,6 +333,9 @@ bool turn_take(const struct request *r)
 	case TURN_UNFIT:
 		take_unfit(line);
 		break;
+	case TURN_SHORT:
+		engine_pin_none();
+		break;
 	case TURN_STOP:
 		turn.may_stop = true;
 		break;

@@ -26,6 +26,7 @@ enum party_order_kind {
 	PARTY_NO,
 	PARTY_WATCH,
 	PARTY_LIMIT,
+	PARTY_SHORT,
 	PARTY_LET_GO, /* it cannot follow its job: it is to leave */
 };
 
