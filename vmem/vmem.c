@@ -139,7 +139,7 @@ static void keep_at(CUdeviceptr ptr, size_t size)
 	device_forget(r->dev, 1, size);
 }
 
-CUresult vmem_keep(CUdeviceptr ptr)
+CUresult vmem_keep(CUdeviceptr ptr, unsigned long long id)
 {
 	struct device *d = device_lock_at(ptr);
 	CUresult rc = CUDA_ERROR_INVALID_VALUE;
@@ -147,7 +147,7 @@ CUresult vmem_keep(CUdeviceptr ptr)
 
 	if (!d)
 		return rc;
-	if (vmem_lookup(ptr, &info) && info.start == ptr) {
+	if (vmem_lookup(ptr, &info) && info.start == ptr && (!id || info.id == id)) {
 		keep_at(ptr, info.size);
 		if (vm.freed)
 			remember_freed(&info);

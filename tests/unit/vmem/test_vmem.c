@@ -58,12 +58,12 @@ static void keep_one(size_t size, size_t room)
 
 	ck_assert_uint_eq(vmem_room(ptr), room);
 	ck_assert(vmem_lookup(ptr, &before));
-	ck_assert_int_eq(vmem_keep(ptr + 512), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_keep(ptr + 512, 0), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_reuse(ptr, 1), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_INVALID_VALUE);
-	OK(vmem_keep(ptr));
+	OK(vmem_keep(ptr, 0));
 	check_none(ptr);
-	ck_assert_int_eq(vmem_keep(ptr), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_keep(ptr, 0), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_free(ptr), CUDA_ERROR_INVALID_VALUE);
 	later = alloc(size);
 	ck_assert_uint_ne(later, ptr);
@@ -81,7 +81,7 @@ static void keep_one(size_t size, size_t room)
 	ck_assert(vmem_lookup(ptr, &after));
 	ck_assert_uint_gt(after.id, before.id);
 	ck_assert(vmem_granule_live(ptr & ~(VMEM_GRANULE - 1)));
-	OK(vmem_keep(ptr));
+	OK(vmem_keep(ptr, 0));
 	OK(vmem_free_kept(ptr));
 	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_INVALID_VALUE);
 	vmem_trim();
@@ -100,8 +100,8 @@ START_TEST(kept_memory_goes_with_its_context)
 {
 	CUdeviceptr small = alloc(4 * KB), live = alloc(4 * KB), large = alloc(4 * MB);
 
-	OK(vmem_keep(small));
-	OK(vmem_keep(large));
+	OK(vmem_keep(small, 0));
+	OK(vmem_keep(large, 0));
 	check_stats(4 * KB, 6 * MB, 0, 1);
 	context_gone(CTX1);
 	check_stats(0, 0, 0, 0);
@@ -115,7 +115,7 @@ START_TEST(kept_memory_that_is_not_unmapped_stays_kept)
 {
 	CUdeviceptr ptr = alloc(VMEM_CACHE + 1);
 
-	OK(vmem_keep(ptr));
+	OK(vmem_keep(ptr, 0));
 	fake.unmap_fails = CUDA_ERROR_UNKNOWN;
 	ck_assert_int_eq(vmem_free_kept(ptr), CUDA_ERROR_UNKNOWN);
 	fake.unmap_fails = CUDA_SUCCESS;

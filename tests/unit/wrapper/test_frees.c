@@ -4,22 +4,48 @@
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/ordered/frees.h"
 #include "wrapper/hooks/ordered/pool_streams.h"
+#include "wrapper/hooks/ordered/pools.h"
 #include "wrapper/real.h"
+
+#include <stdlib.h>
 
 #define SIZE (4 * MB)
 
 static int event;
 static bool passed;
+static void (*recorded_by)(void); /* called in each cuEventRecord() */
+static CUcontext current = CTX1, before_push;
 
 static CUresult get_current(CUcontext *ctx)
 {
-	*ctx = CTX1;
+	*ctx = current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult push_current(CUcontext ctx)
+{
+	before_push = current;
+	current = ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult pop_current(CUcontext *ctx)
+{
+	*ctx = current;
+	current = before_push;
 	return CUDA_SUCCESS;
 }
 
 static CUresult get_device(CUdevice *dev)
 {
-	*dev = 0;
+	*dev = current != CTX1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_limit(size_t *bytes, CUlimit limit)
+{
+	(void)limit;
+	*bytes = 1024;
 	return CUDA_SUCCESS;
 }
 
@@ -34,6 +60,8 @@ static CUresult event_record(CUevent recorded, CUstream stream)
 {
 	(void)recorded;
 	(void)stream;
+	if (recorded_by)
+		recorded_by();
 	return CUDA_SUCCESS;
 }
 
@@ -54,7 +82,10 @@ static void begin(void)
 	setup();
 	driver_table_set(&fake_driver);
 	real.cuCtxGetCurrent = get_current;
+	real.cuCtxPushCurrent_v2 = push_current;
+	real.cuCtxPopCurrent_v2 = pop_current;
 	real.cuCtxGetDevice = get_device;
+	real.cuCtxGetLimit = get_limit;
 	real.cuEventCreate = event_create;
 	real.cuEventRecord = event_record;
 	real.cuEventQuery = event_query;
@@ -124,6 +155,58 @@ START_TEST(memory_goes_with_its_context)
 }
 END_TEST
 
+static struct pool pool;
+
+/* Memory of a pool of the first GPU, while a context of the second is current. */
+static CUdeviceptr pooled(void)
+{
+	struct pool_block *b = calloc(1, sizeof(*b));
+	CUdeviceptr ptr = alloc(SIZE);
+
+	*b = (struct pool_block){
+		.ptr = ptr, .room = SIZE, .size = SIZE, .ctx = CTX1, .pool = &pool};
+	pool.handle = (CUmemoryPool)&pool;
+	ck_assert(pool_block_add(b));
+	current = CTX2;
+	return ptr;
+}
+
+START_TEST(memory_of_a_pool_is_freed_on_another_gpu)
+{
+	CUdeviceptr ptr = pooled();
+
+	OK(pools_free_ordered(ptr, CU_STREAM_LEGACY));
+	check_none(ptr);
+	ck_assert_ptr_null(pool_block_find(ptr));
+	ck_assert_uint_eq(pool.blocks + pool.reserved + pool.used, 0);
+	ck_assert(is_kept(ptr));
+}
+END_TEST
+
+static CUdeviceptr others;
+
+static void end_context(void)
+{
+	streams_context_ending(CTX1);
+	context_gone(CTX1);
+	others = alloc_on(CTX2, 1, SIZE);
+}
+
+/* Its address is another's by then: that memory stays allocated, and is no pool's. */
+START_TEST(a_context_ends_while_its_memory_is_freed)
+{
+	CUdeviceptr ptr = _i ? pooled() : alloc(SIZE);
+
+	current = CTX2;
+	recorded_by = end_context;
+	ck_assert_int_eq(pools_free_ordered(ptr, CU_STREAM_LEGACY), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(others, ptr);
+	check_info(ptr, ptr, SIZE, CTX2, 1);
+	ck_assert_ptr_null(pool_block_find(ptr));
+	ck_assert_uint_eq(pool.blocks + pool.reserved + pool.used, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("frees");
@@ -134,6 +217,8 @@ int main(void)
 	tcase_add_test(tc, a_context_that_only_might_end_keeps_its_frees);
 	tcase_add_test(tc, the_first_free_may_come_while_the_context_might_end);
 	tcase_add_test(tc, memory_goes_with_its_context);
+	tcase_add_test(tc, memory_of_a_pool_is_freed_on_another_gpu);
+	tcase_add_loop_test(tc, a_context_ends_while_its_memory_is_freed, 0, 2);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

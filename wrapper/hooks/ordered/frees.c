@@ -107,7 +107,7 @@ static bool ask(struct waiting_free *f, const struct held *held, struct waiting_
 	bool done;
 
 	f->asked = true;
-	pool_giver_begins(&giver);
+	pool_giver_begins(&giver, NULL);
 	pthread_mutex_unlock(&pools_lock);
 	done = finish(f);
 	pthread_mutex_lock(&pools_lock);
@@ -217,6 +217,51 @@ static CUresult wait_and_free(const struct vmem_info *info)
 	return result;
 }
 
+/* With pools_lock held: the memory of @b (NULL: of other memory) is no pool's any more. */
+static void leave_pool(struct pool_block *b)
+{
+	if (!b)
+		return;
+	pool_block_end_use(b);
+	stream_let_go(b);
+	pool_block_remove(b);
+	free(b);
+}
+
+/*
+ * With pools_lock held; releases it meanwhile. Add @f, whose memory vmem keeps. Until then that is an allocation
+ * of a pool, if it is one, and afterwards another thread may give its address to others at any time.
+ */
+static CUresult add_kept(struct waiting_free *f)
+{
+	struct pool_block *b = pool_block_find(f->info.start);
+	struct pool_giver giver;
+	CUresult result;
+
+	if (b && (b->list || b->moving))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (b)
+		b->moving = true;
+	/* Nobody asks yet; but if a context ends meanwhile, it is taken out of @f. */
+	f->asked = true;
+	add(f);
+	pool_giver_begins(&giver, f->info.ctx);
+	pthread_mutex_unlock(&pools_lock);
+	result = vmem_keep(f->info.start, f->info.id);
+	pthread_mutex_lock(&pools_lock);
+	pool_giver_ends(&giver);
+	f->asked = false;
+	if (!list) /* as in ask() */
+		return result;
+	if (b)
+		b->moving = false;
+	if (result)
+		take_out(f);
+	else
+		leave_pool(b);
+	return result;
+}
+
 /*
  * The memory of @f is free for the program, and waits for the work of f->ctx. The contexts that @f names are
  * known then, by their legacy streams.
@@ -226,18 +271,8 @@ static CUresult wait_for_work(struct waiting_free *f)
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	pthread_mutex_lock(&pools_lock);
-	if (!stream_get(CU_STREAM_LEGACY, f->ctx) || !stream_get(CU_STREAM_LEGACY, f->info.ctx))
-		goto unlock;
-	/* Nobody asks yet; but if a context ends meanwhile, it is taken out of @f. */
-	f->asked = true;
-	add(f);
-	pthread_mutex_unlock(&pools_lock);
-	result = vmem_keep(f->info.start);
-	pthread_mutex_lock(&pools_lock);
-	f->asked = false;
-	if (result && list) /* else as in ask() */
-		take_out(f);
-unlock:
+	if (stream_get(CU_STREAM_LEGACY, f->ctx) && stream_get(CU_STREAM_LEGACY, f->info.ctx))
+		result = add_kept(f);
 	pthread_mutex_unlock(&pools_lock);
 	return result;
 }

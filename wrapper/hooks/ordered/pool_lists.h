@@ -28,10 +28,10 @@ struct pool_block {
 	CUdeviceptr ptr;
 	size_t room;   /* bytes that an allocation may have */
 	size_t size;   /* of its allocation, as the program asked for it */
-	CUcontext ctx; /* NULL: its memory has gone while it was moving */
+	CUcontext ctx; /* of its memory */
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */
-	bool moving;                      /* a thread takes it from or to a list */
+	bool moving;                      /* a thread frees the allocation, without the lock */
 	uint64_t turn;                    /* of its last free; 0: that has passed */
 	struct stream *from;              /* in which that free was; NULL: it has passed */
 	struct pool_block *prev, *next;   /* in the list, by turns */

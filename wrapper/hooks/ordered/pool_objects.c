@@ -167,9 +167,9 @@ void pool_block_remove(struct pool_block *b)
 	b->pool->reserved -= b->room;
 }
 
-void pool_giver_begins(struct pool_giver *giver)
+void pool_giver_begins(struct pool_giver *giver, CUcontext ctx)
 {
-	*giver = (struct pool_giver){.number = ++last_giver};
+	*giver = (struct pool_giver){.number = ++last_giver, .ctx = ctx};
 	DL_APPEND(givers, giver);
 }
 
@@ -205,8 +205,7 @@ static bool block_free(struct pool_block *b)
 	pool_block_take(b);
 	pool_block_remove(b);
 	p->blocks++; /* the object stays that of this pool */
-	pool_giver_begins(&giver);
-	giver.ctx = b->ctx;
+	pool_giver_begins(&giver, b->ctx);
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_free_kept(b->ptr);
 	pthread_mutex_lock(&pools_lock);
@@ -408,7 +407,7 @@ static bool is_giving(CUcontext ctx)
 	return giver;
 }
 
-/* The thread that moves one finds that it has no context any more. The streams end with the context. */
+/* The streams end with the context. Whoever frees a block in one of them has it in use until then. */
 void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
@@ -419,10 +418,6 @@ void pool_blocks_forget(CUcontext ctx)
 		if (b->ctx != ctx)
 			continue;
 		b->from = NULL;
-		if (b->moving) {
-			b->ctx = NULL;
-			continue;
-		}
 		if (b->list)
 			pool_block_take(b);
 		else

@@ -90,16 +90,16 @@ void pool_shrink(struct pool *p, size_t keep);
 
 /*
  * With pools_lock held. Between the first two functions a thread gives back memory without the lock,
- * or asks whether it may. pool_givers_wait() waits for the threads that have begun by then, and
- * releases the lock meanwhile. Only one that asks about memory of frees.c without an event may wait for
- * work on the GPU. False: there are none.
+ * or asks whether it may, or lets vmem keep it. pool_givers_wait() waits for the threads that have begun by
+ * then, and releases the lock meanwhile. Only one that asks about memory of frees.c without an event may
+ * wait for work on the GPU. False: there are none.
  */
 struct pool_giver {
 	uint64_t number;
-	CUcontext ctx; /* of a block that it gives back, which is in no table; else NULL */
+	CUcontext ctx; /* of the memory that it gives back or keeps: its end waits; else NULL */
 	struct pool_giver *prev, *next;
 };
-void pool_giver_begins(struct pool_giver *giver);
+void pool_giver_begins(struct pool_giver *giver, CUcontext ctx);
 void pool_giver_ends(struct pool_giver *giver);
 bool pool_givers_wait(void);
 
@@ -113,8 +113,8 @@ bool pool_block_add(struct pool_block *b);
 void pool_block_remove(struct pool_block *b);
 
 /*
- * With pools_lock held; releases it meanwhile: the memory of @ctx has gone with it. Behind it no thread gives back
- * a block of @ctx, so that others may get the addresses.
+ * With pools_lock held; releases it meanwhile: the memory of @ctx has gone with it. Behind it no block is of @ctx,
+ * and no thread gives back or keeps one, so that others may get the addresses.
  */
 void pool_blocks_forget(CUcontext ctx);
 

@@ -399,7 +399,7 @@ void stream_ask(struct stream *s, enum stream_effort effort)
 	recorded = s->recorded;
 	usable = !s->gone && (is_open(s) || effort == STREAM_RECORD);
 	s->asking = true;
-	pool_giver_begins(&giver);
+	pool_giver_begins(&giver, NULL);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
 	passed = ask_driver(s, effort, usable, now, &recorded);
@@ -684,7 +684,7 @@ static void record_last(struct stream *s)
 	if (!s->count || s->recorded >= last || s->passed >= last)
 		return;
 	s->asking = true;
-	pool_giver_begins(&giver);
+	pool_giver_begins(&giver, NULL);
 	pthread_mutex_unlock(&pools_lock);
 	mode = fence_relax();
 	if (!is_capturing(s->key.stream)) {

@@ -310,42 +310,8 @@ CUresult pools_alloc(CUdeviceptr *ptr, size_t size, const CUmemoryPool *pool, CU
 }
 
 /*
- * With pools_lock held: the allocation at @ptr becomes that of vmem alone. NULL: it is of no pool. Until
- * withdrawn() the object of the pool stays that of this pool.
- */
-static struct pool_block *withdraw(CUdeviceptr ptr)
-{
-	struct pool_block *b = pool_block_find(ptr);
-
-	if (!b || b->list || b->moving)
-		return NULL;
-	pool_block_end_use(b);
-	b->pool->blocks++;
-	stream_let_go(b);
-	pool_block_remove(b);
-	return b;
-}
-
-/* The free of @b (NULL: of other memory) by vmem alone had @result; if it failed, @b lives on. */
-static CUresult withdrawn(struct pool_block *b, CUresult result)
-{
-	bool back;
-
-	if (!b)
-		return result;
-	pthread_mutex_lock(&pools_lock);
-	b->pool->blocks--;
-	/* Without host memory it is of no pool any more. */
-	back = result && pool_block_add(b);
-	pthread_mutex_unlock(&pools_lock);
-	if (!back)
-		free(b);
-	return result;
-}
-
-/*
- * With pools_lock held; releases it meanwhile. Free the allocation of @b in @s. Only this may record an
- * event in a stream that is not apart.
+ * With pools_lock held; releases it meanwhile. Free the allocation of @b in @s, which is of the same primary
+ * context: that does not end while @s is in use. Only this may record an event in a stream that is not apart.
  */
 static CUresult free_in(struct stream *s, struct pool_list *list, struct pool_block *b)
 {
@@ -355,17 +321,12 @@ static CUresult free_in(struct stream *s, struct pool_list *list, struct pool_bl
 	s->users++;
 	pthread_mutex_unlock(&pools_lock);
 	marked = stream_mark_free(s);
-	result = marked ? marked : vmem_keep(b->ptr);
+	result = marked ? marked : vmem_keep(b->ptr, 0);
 	pthread_mutex_lock(&pools_lock);
 	b->moving = false;
 	if (!result) {
 		pool_block_end_use(b);
 		stream_put(s, list, b);
-	} else if (!marked) { /* it has gone with its context */
-		pool_block_end_use(b);
-		stream_let_go(b);
-		pool_block_remove(b);
-		free(b);
 	}
 	if (!result && !s->apart && !s->recorded)
 		stream_ask(s, STREAM_RECORD);
@@ -406,30 +367,27 @@ CUresult pools_free_ordered(CUdeviceptr ptr, CUstream stream)
 		result = free_in(s, list, b);
 	/* The pool needs an event for the free, and the GPU may have no memory for one. */
 	apart = !list || result == CUDA_ERROR_OUT_OF_MEMORY;
-	if (apart)
-		b = withdraw(ptr);
 	pthread_mutex_unlock(&pools_lock);
-	return apart ? withdrawn(b, frees_ordered(ptr, stream)) : result;
+	return apart ? frees_ordered(ptr, stream) : result;
 }
 
 /* With pools_lock held; releases it meanwhile. Free the allocation of @b, with which all work has ended. */
 static CUresult free_ended(struct pool_block *b)
 {
 	struct pool *p = b->pool;
+	struct pool_giver giver;
 	CUresult result;
 
 	b->moving = true;
+	pool_giver_begins(&giver, b->ctx);
 	pthread_mutex_unlock(&pools_lock);
-	result = vmem_keep(b->ptr);
+	result = vmem_keep(b->ptr, 0);
 	pthread_mutex_lock(&pools_lock);
+	pool_giver_ends(&giver);
 	b->moving = false;
-	pool_block_end_use(b);
-	if (result || !b->ctx) { /* it has gone with its context */
-		stream_let_go(b);
-		pool_block_remove(b);
-		free(b);
+	if (result)
 		return result;
-	}
+	pool_block_end_use(b);
 	stream_put_back(b);
 	if (!p->handle)
 		pool_shrink(p, 0);
