@@ -81,7 +81,7 @@ static void remember_freed(const struct vmem_info *info)
 	pthread_mutex_unlock(&vm.lock);
 }
 
-CUresult vmem_free(CUdeviceptr ptr)
+CUresult vmem_free(CUdeviceptr ptr, unsigned long long id)
 {
 	struct device *d = device_lock_at(ptr);
 	struct vmem_info info;
@@ -89,7 +89,7 @@ CUresult vmem_free(CUdeviceptr ptr)
 
 	if (!d)
 		return rc;
-	if (vmem_lookup(ptr, &info))
+	if (vmem_lookup(ptr, &info) && (!id || info.id == id))
 		rc = free_at(ptr);
 	if (rc == CUDA_SUCCESS && vm.freed)
 		remember_freed(&info);

@@ -105,20 +105,21 @@ int vmem_init(const struct cuda_driver *drv);
 CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
 
 /*
- * Free the allocation that starts at @ptr. The GPU must be done with it. CUDA_ERROR_INVALID_VALUE
- * if @ptr is not the start of a live allocation of ours. If the driver fails to unmap, its error is
- * returned and the allocation lives on.
+ * Free the allocation that starts at @ptr. The GPU must be done with it. @id is that of the allocation, if
+ * another one may have the address by now, else 0. CUDA_ERROR_INVALID_VALUE if @ptr is not the start of a live
+ * allocation of ours, or not of this one. If the driver fails to unmap, its error is returned and the
+ * allocation lives on.
  */
-CUresult vmem_free(CUdeviceptr ptr);
+CUresult vmem_free(CUdeviceptr ptr, unsigned long long id);
 
 /*
  * Keep the memory of the allocation that starts at @ptr, for later ones or until the GPU is done with it:
  * the program has freed it, vmem_lookup() finds it no more, and a pause does not save it. It stays mapped,
- * and is no cached memory. @id is that of the allocation, if another one may have the address by now, else 0.
- * vmem_reuse() puts a new allocation of @size bytes there, which must not be more than vmem_room() says of an
- * allocation or of kept memory. vmem_free_kept() frees the memory; the GPU must be done with it, and if the
- * driver fails to unmap, it stays kept. CUDA_ERROR_INVALID_VALUE if @ptr is not the start of a live allocation,
- * or not of kept memory: it may have gone with its context.
+ * and is no cached memory. @id is as in vmem_free(). vmem_reuse() puts a new allocation of @size bytes there,
+ * which must not be more than vmem_room() says of an allocation or of kept memory. vmem_free_kept() frees the
+ * memory; the GPU must be done with it, and if the driver fails to unmap, it stays kept.
+ * CUDA_ERROR_INVALID_VALUE if @ptr is not the start of a live allocation, or not of kept memory: it may have
+ * gone with its context.
  */
 CUresult vmem_keep(CUdeviceptr ptr, unsigned long long id);
 size_t vmem_room(CUdeviceptr ptr);

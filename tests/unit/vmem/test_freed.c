@@ -53,8 +53,8 @@ START_TEST(gaps_take_addresses_but_no_memory)
 	ck_assert_uint_eq(vmem_regions(regions, 4), 2);
 	ck_assert_uint_eq(regions[0].size, 4 * MB);
 	ck_assert_uint_eq(regions[1].start, second);
-	ck_assert_int_eq(vmem_free(first), CUDA_SUCCESS);
-	ck_assert_int_eq(vmem_free(second), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(first, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(second, 0), CUDA_SUCCESS);
 	vmem_trim();
 	ck_assert_uint_eq(vmem_regions(regions, 4), 0);
 	/* The gap went with its region: the same addresses are free in one run. */
@@ -68,9 +68,9 @@ START_TEST(freed_allocations_are_remembered)
 	struct vmem_info info;
 
 	ck_assert(!vmem_lookup_freed(small, &info));
-	ck_assert_int_eq(vmem_free(small), CUDA_SUCCESS);
-	ck_assert_int_eq(vmem_free(large), CUDA_SUCCESS);
-	ck_assert_int_ne(vmem_free(large), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(small, 0), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(large, 0), CUDA_SUCCESS);
+	ck_assert_int_ne(vmem_free(large, 0), CUDA_SUCCESS);
 	ck_assert(vmem_lookup_freed(small + 999, &info));
 	ck_assert_uint_eq(info.start, small);
 	ck_assert_uint_eq(info.size, 1000);
@@ -80,7 +80,7 @@ START_TEST(freed_allocations_are_remembered)
 	ck_assert_uint_eq(info.id, 2);
 	/* The same address again: the one that was freed last. */
 	ck_assert_uint_eq(alloc(10), small);
-	ck_assert_int_eq(vmem_free(small), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(small, 0), CUDA_SUCCESS);
 	ck_assert(vmem_lookup_freed(small + 9, &info));
 	ck_assert_uint_eq(info.size, 10);
 	ck_assert(vmem_lookup_freed(small + 10, &info));
@@ -118,7 +118,7 @@ START_TEST(large_ones_share_no_upper_half)
 	for (size_t i = 0; i < 24; i++)
 		ptrs[i] = alloc(1024 * MB);
 	for (size_t i = 0; i < 24; i += 2)
-		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+		ck_assert_int_eq(vmem_free(ptrs[i], 0), CUDA_SUCCESS);
 	vmem_trim();
 	for (size_t i = 0; i < 24; i += 2)
 		ptrs[i] = alloc(mib[i / 2 % 8] * MB);
@@ -158,7 +158,7 @@ START_TEST(there_are_few_addresses)
 	ck_assert_uint_le(fake.calls, calls + 10);
 	ck_assert_int_eq(vmem_alloc(ctx, 0, 60 * GB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	for (size_t i = 0; i < 60; i++)
-		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+		ck_assert_int_eq(vmem_free(ptrs[i], 0), CUDA_SUCCESS);
 	ck_assert_uint_ge((uint32_t)alloc(700 * MB), 0x50000000);
 }
 END_TEST

@@ -116,7 +116,7 @@ START_TEST(a_name_ends_with_the_allocation)
 	ck_assert(legacy_has(shared.key));
 	check_imported(at, 5);
 	BAD(vmem_share(at + 2 * GRANULE, shared.key, &(struct vmem_shared){0}));
-	OK(vmem_free(at));
+	OK(vmem_free(at, 0));
 	ck_assert(!legacy_has(shared.key));
 	vmem_get_stats(&stats);
 	ck_assert_uint_eq(stats.cached, 0);
@@ -219,7 +219,7 @@ START_TEST(a_run_is_shared_until_its_last_allocation_is_gone)
 		if (small[i] - run >= shared.size)
 			continue;
 		ck_assert(legacy_has(shared.key));
-		OK(vmem_free(small[i]));
+		OK(vmem_free(small[i], 0));
 		if (--left == 1) {
 			change(vmem_region_unmap);
 			change(vmem_region_map);

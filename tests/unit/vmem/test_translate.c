@@ -149,7 +149,7 @@ START_TEST(ends_are_forgotten_with_their_allocation)
 		translate_given(a + (outside[i] - at));
 		ck_assert(is_unclear(outside[i]));
 	}
-	ck_assert_int_eq(vmem_free(a), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_free(a, 0), CUDA_SUCCESS);
 	ck_assert_uint_eq(alloc_at(at, size), a);
 	ck_assert_uint_eq(nalloc, _i ? 2 : 1);
 	for (int i = 0; i < 2; i++)
@@ -265,7 +265,7 @@ START_TEST(numbers_beside_halves_of_pointers)
 		}
 	}
 	for (size_t i = 0; i < NSCATTERED; i++)
-		ck_assert_int_eq(vmem_free(ptrs[i]), CUDA_SUCCESS);
+		ck_assert_int_eq(vmem_free(ptrs[i], 0), CUDA_SUCCESS);
 }
 END_TEST
 
@@ -281,7 +281,7 @@ START_TEST(regions_that_are_scattered)
 		size_t slot = (i * 2654435761UL >> 7) % NSCATTERED;
 
 		if (ptrs[slot]) {
-			ck_assert_int_eq(vmem_free(ptrs[slot]), CUDA_SUCCESS);
+			ck_assert_int_eq(vmem_free(ptrs[slot], 0), CUDA_SUCCESS);
 			ptrs[slot] = 0;
 			live--;
 		} else {

@@ -26,8 +26,8 @@ START_TEST(lookup_reports_what_was_asked_for)
 	ck_assert(!vmem_contains(0x7fff00000000));
 	check_stats(1000 + 5 * MB + 2, 8 * MB, 0, 3);
 
-	OK(vmem_free(small));
-	OK(vmem_free(large));
+	OK(vmem_free(small, 0));
+	OK(vmem_free(large, 0));
 	check_none(small);
 	check_none(large);
 	check_info(next, next, 1, CTX1, 0);
@@ -41,7 +41,7 @@ START_TEST(ids_are_unique)
 
 	ck_assert(vmem_lookup(ptr, &a));
 	ck_assert_uint_eq(a.id, 1);
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	ck_assert_uint_eq(alloc(64 * MB), ptr);
 	ck_assert(vmem_lookup(ptr, &b));
 	ck_assert_uint_eq(b.id, 2);
@@ -64,11 +64,11 @@ static void keep_one(size_t size, size_t room)
 	OK(vmem_keep(ptr, 0));
 	check_none(ptr);
 	ck_assert_int_eq(vmem_keep(ptr, 0), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_free(ptr), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(ptr, 0), CUDA_ERROR_INVALID_VALUE);
 	later = alloc(size);
 	ck_assert_uint_ne(later, ptr);
-	OK(vmem_free(later));
-	OK(vmem_free(other));
+	OK(vmem_free(later, 0));
+	OK(vmem_free(other, 0));
 	vmem_trim();
 	ck_assert(!vmem_granule_live(ptr & ~(VMEM_GRANULE - 1)));
 	check_stats(0, room < VMEM_GRANULE ? VMEM_GRANULE : room, 0, 0);
@@ -130,14 +130,14 @@ START_TEST(bad_arguments)
 	CUdeviceptr small = alloc(4 * KB), large = alloc(4 * MB), ptr = 42;
 	struct vmem_stats st;
 
-	ck_assert_int_eq(vmem_free(small + 512), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_free(large + 1), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_free(large + 2 * MB), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_free(0x7fff00000000), CUDA_ERROR_INVALID_VALUE);
-	OK(vmem_free(small));
-	OK(vmem_free(large));
-	ck_assert_int_eq(vmem_free(small), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_free(large), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(small + 512, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(large + 1, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(large + 2 * MB, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(0x7fff00000000, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(vmem_free(small, 0));
+	OK(vmem_free(large, 0));
+	ck_assert_int_eq(vmem_free(small, 0), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_free(large, 0), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_region_unmap(large + VMEM_GRANULE), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_region_map(VMEM_BASE + GB), CUDA_ERROR_INVALID_VALUE);
 
@@ -161,7 +161,7 @@ START_TEST(contexts_go_with_what_they_own)
 
 	for (int i = 0; i < 40; i++)
 		alloc(MB);
-	OK(vmem_free(alloc(3 * MB)));
+	OK(vmem_free(alloc(3 * MB), 0));
 	ptr = alloc(64 * MB);
 	alloc_on(CTX1, 1, 8 * KB);
 	vmem_get_device_stats(1, &st);
@@ -202,12 +202,12 @@ START_TEST(what_the_driver_keeps_mapped_lives_on)
 	CUdeviceptr large = alloc(VMEM_CACHE + MB);
 
 	fake.unmap_fails = CUDA_ERROR_ILLEGAL_ADDRESS;
-	ck_assert_int_eq(vmem_free(large), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_int_eq(vmem_free(large, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
 	check_info(large, large, VMEM_CACHE + MB, CTX1, 0);
 	ck_assert_int_eq(vmem_region_unmap(large), CUDA_ERROR_ILLEGAL_ADDRESS);
 	check_stats(VMEM_CACHE + MB, VMEM_CACHE + 2 * MB, 0, 1);
 	fake.unmap_fails = CUDA_SUCCESS;
-	OK(vmem_free(large));
+	OK(vmem_free(large, 0));
 	check_stats(0, 0, 0, 0);
 }
 END_TEST
@@ -218,12 +218,12 @@ START_TEST(addresses_merge_and_fit_best)
 
 	d = alloc(300 * MB);
 	ck_assert_uint_eq(a, VMEM_BASE);
-	OK(vmem_free(b));
-	OK(vmem_free(a));
-	OK(vmem_free(d));
+	OK(vmem_free(b, 0));
+	OK(vmem_free(a, 0));
+	OK(vmem_free(d, 0));
 	/* 600 MiB are free before c; behind it, all the rest. */
 	ck_assert_uint_eq(alloc(600 * MB), a);
-	OK(vmem_free(c));
+	OK(vmem_free(c, 0));
 	ck_assert_uint_eq(alloc(500 * MB), c);
 }
 END_TEST
@@ -240,15 +240,15 @@ START_TEST(addresses_come_in_smaller_segments_too)
 	/* The free ends of two segments are not one run, whichever is freed first. */
 	tail = alloc(24 * GB);
 	alloc(24 * GB);
-	OK(vmem_free(tail));
-	OK(vmem_free(last));
+	OK(vmem_free(tail, 0));
+	OK(vmem_free(last, 0));
 	ck_assert_uint_eq(vmem_regions(NULL, 0), (40 + 24) * GB / VMEM_PIECE);
 	last = alloc(40 * GB);
 	ck_assert_uint_eq(last, VMEM_BASE + 64 * GB);
 	tail = alloc(24 * GB);
 	ck_assert_uint_eq(tail, VMEM_BASE + 40 * GB);
-	OK(vmem_free(last));
-	OK(vmem_free(tail));
+	OK(vmem_free(last, 0));
+	OK(vmem_free(tail, 0));
 	ck_assert_uint_eq(alloc(40 * GB), VMEM_BASE + 64 * GB);
 	ck_assert_int_eq(vmem_alloc(CTX1, 0, 65 * GB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(ptr, 42);

@@ -17,7 +17,7 @@ START_TEST(slabs_are_blocks_of_the_drivers_size)
 	many[0] = alloc(MB);
 	check_stats(MB, 2 * MB, 0, 1);
 	/* What lies between two slabs in time does not lie between them in space. */
-	OK(vmem_free(alloc(64 * MB)));
+	OK(vmem_free(alloc(64 * MB), 0));
 	vmem_trim();
 	for (int i = 1; i < MANY; i++)
 		many[i] = alloc(MB);
@@ -29,7 +29,7 @@ START_TEST(slabs_are_blocks_of_the_drivers_size)
 
 	/* Some stay, but no more than of large regions. */
 	for (int i = 0; i < MANY; i++)
-		OK(vmem_free(many[i]));
+		OK(vmem_free(many[i], 0));
 	vmem_get_stats(&st);
 	ck_assert_uint_eq(st.mapped, VMEM_CACHE);
 	ck_assert_uint_eq(st.cached, VMEM_CACHE);
@@ -57,7 +57,7 @@ START_TEST(few_that_are_left_hold_little)
 		many[i] = alloc(patterns[_i].size);
 	for (int i = 0; i < count; i++)
 		if (i % keep)
-			OK(vmem_free(many[i]));
+			OK(vmem_free(many[i], 0));
 	vmem_get_stats(&st);
 	ck_assert_uint_eq(st.nalloc, live);
 	blocks = (st.mapped - st.cached) / (2 * MB);
@@ -78,7 +78,7 @@ START_TEST(bursts_make_no_calls)
 		for (int i = 0; i < 16; i++)
 			many[i] = alloc(sizes[_i]);
 		for (int i = 0; i < 16; i++)
-			OK(vmem_free(many[i]));
+			OK(vmem_free(many[i], 0));
 	}
 	ck_assert_uint_le(fake.count[FAKE_CREATE], 16);
 	ck_assert_uint_eq(fake.count[FAKE_UNMAP], 0);
@@ -118,7 +118,7 @@ START_TEST(a_resume_maps_neighbours_at_once)
 	/* What goes back only as a whole is not counted as spare. */
 	for (int i = 0; i < MANY; i++)
 		if (i % 100)
-			OK(vmem_free(many[i]));
+			OK(vmem_free(many[i], 0));
 	vmem_get_stats(&st);
 	ck_assert_uint_ge(st.mapped, 99 * RUN);
 	ck_assert_uint_eq(st.cached, 0);
@@ -128,14 +128,14 @@ START_TEST(a_resume_maps_neighbours_at_once)
 		many[i] = alloc(MB);
 	ck_assert_uint_eq(fake.count[FAKE_CREATE], calls);
 	for (int i = 1; i < 100; i++)
-		OK(vmem_free(many[i]));
+		OK(vmem_free(many[i], 0));
 	/* The next pause cuts the runs. */
 	pause_and_resume();
 	vmem_trim();
 	check_stats(MANY / 100 * MB, MANY / 100 * 2 * MB, 0, MANY / 100);
 	pause_and_resume();
 	for (int i = 0; i < MANY; i += 100)
-		OK(vmem_free(many[i]));
+		OK(vmem_free(many[i], 0));
 	vmem_trim();
 	check_stats(0, 0, 0, 0);
 }
@@ -148,7 +148,7 @@ START_TEST(a_run_goes_back_as_a_whole)
 		many[i] = alloc(MB);
 	pause_and_resume();
 	for (int i = 0; i < MANY; i++)
-		OK(vmem_free(many[i]));
+		OK(vmem_free(many[i], 0));
 	check_stats(0, 0, 0, 0);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 0);
 }
@@ -162,7 +162,7 @@ START_TEST(few_slabs_are_not_joined)
 	pause_and_resume();
 	for (int i = 0; i < FEW; i++)
 		if (i % 500)
-			OK(vmem_free(many[i]));
+			OK(vmem_free(many[i], 0));
 	vmem_trim();
 	check_stats(4 * MB, 8 * MB, 0, 4);
 }
@@ -203,14 +203,14 @@ START_TEST(freed_large_regions_are_used_again)
 	CUdeviceptr ptr = alloc(64 * MB), other;
 	unsigned int calls;
 
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	check_stats(0, 64 * MB, 64 * MB, 0);
 	calls = fake.calls;
 	for (int i = 0; i < 100; i++) {
 		/* The granules count, not the bytes. */
 		ck_assert_uint_eq(alloc(64 * MB - (size_t)i), ptr);
 		check_info(ptr, ptr, 64 * MB - (size_t)i, CTX1, 0);
-		OK(vmem_free(ptr));
+		OK(vmem_free(ptr, 0));
 	}
 	ck_assert_uint_eq(fake.calls, calls);
 
@@ -230,7 +230,7 @@ START_TEST(the_cache_is_bounded)
 	for (int i = 0; i < 5; i++)
 		ptrs[i] = alloc(64 * MB);
 	for (int i = 0; i < 5; i++)
-		OK(vmem_free(ptrs[i]));
+		OK(vmem_free(ptrs[i], 0));
 	check_stats(VMEM_CACHE + MB, 2 * VMEM_CACHE + 2 * MB, VMEM_CACHE, 1);
 	/* The oldest is gone, the others are there. */
 	calls = fake.count[FAKE_CREATE];
@@ -240,8 +240,8 @@ START_TEST(the_cache_is_bounded)
 	alloc(64 * MB);
 	ck_assert_uint_eq(fake.count[FAKE_CREATE], calls + 1);
 	/* What is larger than the cache does not enter it, nor empty it. */
-	OK(vmem_free(ptrs[1]));
-	OK(vmem_free(huge));
+	OK(vmem_free(ptrs[1], 0));
+	OK(vmem_free(huge, 0));
 	check_stats(256 * MB, 320 * MB, 64 * MB, 4);
 }
 END_TEST
@@ -250,16 +250,16 @@ START_TEST(one_empty_slab_stays)
 {
 	unsigned int calls;
 
-	OK(vmem_free(alloc(4 * KB)));
+	OK(vmem_free(alloc(4 * KB), 0));
 	check_stats(0, 2 * MB, 2 * MB, 0);
 	calls = fake.calls;
 	for (int i = 0; i < 10; i++)
-		OK(vmem_free(alloc(4 * KB)));
+		OK(vmem_free(alloc(4 * KB), 0));
 	ck_assert_uint_eq(fake.calls, calls);
 	/* Also after the kept one was dropped, whatever took its place. */
 	vmem_trim();
-	OK(vmem_free(alloc(4 * MB)));
-	OK(vmem_free(alloc(4 * KB)));
+	OK(vmem_free(alloc(4 * MB), 0));
+	OK(vmem_free(alloc(4 * KB), 0));
 	check_stats(0, 6 * MB, 6 * MB, 0);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 2);
 }
@@ -271,16 +271,16 @@ START_TEST(idle_memory_is_given_back_before_oom)
 
 	fake.limit[0] = 256 * MB;
 	fake.limit[1] = 256 * MB;
-	OK(vmem_free(alloc_on(CTX1, 1, 64 * MB)));
-	OK(vmem_free(alloc(128 * MB)));
+	OK(vmem_free(alloc_on(CTX1, 1, 64 * MB), 0));
+	OK(vmem_free(alloc(128 * MB), 0));
 	small = alloc(4 * KB);
 	ptr = alloc(200 * MB);
 	check_stats(200 * MB + 4 * KB, 202 * MB + 64 * MB, 64 * MB, 2);
 	/* Small allocations are given what a cached large one held, too. */
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	for (int i = 0; i < 250; i++)
 		alloc(MB - 1);
-	OK(vmem_free(small));
+	OK(vmem_free(small, 0));
 }
 END_TEST
 

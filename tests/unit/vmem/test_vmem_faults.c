@@ -49,9 +49,9 @@ START_TEST(pause_and_resume_keep_addresses)
 		ck_assert_uint_eq(fake_users(b, 100 * MB), 1 << 0);
 		ck_assert_uint_eq(fake_users(c, 4 * MB), 1 << 1);
 	}
-	OK(vmem_free(a));
-	OK(vmem_free(b));
-	OK(vmem_free(c));
+	OK(vmem_free(a, 0));
+	OK(vmem_free(b, 0));
+	OK(vmem_free(c, 0));
 	vmem_trim();
 	check_stats(0, 0, 0, 0);
 }
@@ -108,7 +108,7 @@ START_TEST(a_large_region_is_unmapped_in_part)
 	OK(vmem_region_map(r[2].start));
 	check_stats(size + 8 * MB, size + 8 * MB, 0, 2);
 	ck_assert_uint_eq(fake_users(ptr, size), 1 << 0 | 1 << 1);
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	check_stats(8 * MB, 8 * MB, 0, 1);
 }
 END_TEST
@@ -163,7 +163,7 @@ START_TEST(a_failed_map_that_is_not_undone)
 	OK(vmem_region_map(region.start));
 	ck_assert(!vmem_has_left());
 	ck_assert_uint_eq(fake.used[0], 8 << 20);
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	vmem_trim();
 	ck_assert_uint_eq(fake.used[0], 0);
 }
@@ -188,8 +188,8 @@ START_TEST(a_failed_allocation_that_is_not_undone)
 	fake.unmap_fails = CUDA_SUCCESS;
 	vmem_trim();
 	ck_assert_uint_eq(fake.used[0], 16 << 20);
-	OK(vmem_free(first));
-	OK(vmem_free(ptr));
+	OK(vmem_free(first, 0));
+	OK(vmem_free(ptr, 0));
 	vmem_trim();
 	ck_assert_uint_eq(fake.used[0], 0);
 }
@@ -208,7 +208,7 @@ START_TEST(a_handle_that_is_released_late)
 	ck_assert_int_eq(fake.failed_call, FAKE_RELEASE);
 	OK(vmem_region_unmap(ptr));
 	ck_assert_uint_eq(fake.used[0], 0);
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 }
 END_TEST
 
@@ -230,7 +230,7 @@ START_TEST(idle_regions_can_be_unmapped_and_dropped)
 {
 	CUdeviceptr ptr = alloc(4 * MB);
 
-	OK(vmem_free(ptr));
+	OK(vmem_free(ptr, 0));
 	OK(vmem_region_unmap(ptr));
 	check_stats(0, 0, 0, 0);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 1);
@@ -273,9 +273,9 @@ static void scenario(void)
 	STEP(vmem_region_map(b));
 	STEP(vmem_region_map(b + VMEM_PIECE));
 	STEP(vmem_access_disable(CTX2, CTX1));
-	STEP(vmem_free(a));
-	STEP(vmem_free(b));
-	STEP(vmem_free(c));
+	STEP(vmem_free(a, 0));
+	STEP(vmem_free(b, 0));
+	STEP(vmem_free(c, 0));
 	vmem_trim();
 }
 

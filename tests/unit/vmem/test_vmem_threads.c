@@ -30,7 +30,7 @@ static void *churn(void *arg)
 			FAKE_MUST(vmem_lookup(ptrs[k] + sizes[k] - 1, &info));
 			FAKE_MUST(info.start == ptrs[k] && info.size == sizes[k]);
 			FAKE_MUST(info.ctx == ctx && info.dev == t % 2);
-			FAKE_MUST(vmem_free(ptrs[k]) == CUDA_SUCCESS);
+			FAKE_MUST(vmem_free(ptrs[k], 0) == CUDA_SUCCESS);
 			ptrs[k] = 0;
 			continue;
 		}
@@ -40,7 +40,7 @@ static void *churn(void *arg)
 	}
 	for (int k = 0; k < 16; k++)
 		if (ptrs[k])
-			FAKE_MUST(vmem_free(ptrs[k]) == CUDA_SUCCESS);
+			FAKE_MUST(vmem_free(ptrs[k], 0) == CUDA_SUCCESS);
 	return NULL;
 }
 
@@ -103,8 +103,8 @@ START_TEST(devices_do_not_wait_for_each_other)
 	check_info(kept, kept, 4 * KB, CTX2, 1);
 	vmem_get_device_stats(0, &st);
 	ck_assert_uint_eq(st.nalloc, 2);
-	OK(vmem_free(small));
-	OK(vmem_free(large));
+	OK(vmem_free(small, 0));
+	OK(vmem_free(large, 0));
 	__atomic_store_n(&fake.slow[1], false, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	check_info(slow, slow, 4 * MB, CTX2, 1);

@@ -42,6 +42,15 @@ static CUresult get_device(CUdevice *dev)
 	return CUDA_SUCCESS;
 }
 
+static void (*synchronized_by)(void); /* called in each cuCtxSynchronize() */
+
+static CUresult synchronize(void)
+{
+	if (synchronized_by)
+		synchronized_by();
+	return CUDA_SUCCESS;
+}
+
 static CUresult get_limit(size_t *bytes, CUlimit limit)
 {
 	(void)limit;
@@ -85,6 +94,7 @@ static void begin(void)
 	real.cuCtxPushCurrent_v2 = push_current;
 	real.cuCtxPopCurrent_v2 = pop_current;
 	real.cuCtxGetDevice = get_device;
+	real.cuCtxSynchronize = synchronize;
 	real.cuCtxGetLimit = get_limit;
 	real.cuEventCreate = event_create;
 	real.cuEventRecord = event_record;
@@ -207,6 +217,17 @@ START_TEST(a_context_ends_while_its_memory_is_freed)
 }
 END_TEST
 
+START_TEST(a_context_ends_behind_the_wait_of_a_free)
+{
+	CUdeviceptr ptr = alloc(SIZE);
+
+	synchronized_by = end_context;
+	ck_assert_int_eq(frees_now(ptr), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_uint_eq(others, ptr);
+	check_info(ptr, ptr, SIZE, CTX2, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("frees");
@@ -219,6 +240,7 @@ int main(void)
 	tcase_add_test(tc, memory_goes_with_its_context);
 	tcase_add_test(tc, memory_of_a_pool_is_freed_on_another_gpu);
 	tcase_add_loop_test(tc, a_context_ends_while_its_memory_is_freed, 0, 2);
+	tcase_add_test(tc, a_context_ends_behind_the_wait_of_a_free);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

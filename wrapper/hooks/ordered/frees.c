@@ -212,7 +212,7 @@ static CUresult wait_and_free(const struct vmem_info *info)
 		result = fence_wait(info->ctx);
 	current_leave(pushed);
 	if (!result)
-		result = vmem_free(info->start);
+		result = vmem_free(info->start, info->id);
 	fence_unrelax(mode);
 	return result;
 }

@@ -113,7 +113,7 @@ static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdevice
 	pthread_mutex_unlock(&pools_lock);
 	if (!added) {
 		free(b);
-		vmem_free(at);
+		vmem_free(at, 0);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*ptr = at;
