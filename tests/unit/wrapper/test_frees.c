@@ -7,6 +7,8 @@
 #include "wrapper/hooks/ordered/pools.h"
 #include "wrapper/real.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #define SIZE (4 * MB)
@@ -228,6 +230,114 @@ START_TEST(a_context_ends_behind_the_wait_of_a_free)
 }
 END_TEST
 
+static CUmemoryPool handle = (CUmemoryPool)&pool;
+static CUdeviceptr allocated;
+
+static CUresult refuse_mode(CUstreamCaptureMode *mode)
+{
+	(void)mode;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult alloc_pooled(void)
+{
+	return pools_alloc(&allocated, SIZE, &handle, CU_STREAM_LEGACY);
+}
+
+/* A pool whose allocations come from the first GPU. */
+static struct pool *pool_begin(void)
+{
+	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+
+	real.cuThreadExchangeStreamCaptureMode = refuse_mode;
+	pool_created(handle, &props);
+	return pool_find(handle);
+}
+
+static void *in_thread(void *arg)
+{
+	*(CUresult *)arg = alloc_pooled();
+	return NULL;
+}
+
+static void *end_in_thread(void *arg)
+{
+	end_context();
+	return arg;
+}
+
+static void *map_in_thread(void *arg)
+{
+	alloc(64 * MB);
+	return arg;
+}
+
+static void slow_down(pthread_t *thread, void *(*function)(void *), void *arg)
+{
+	fake.slow[0] = true;
+	pthread_create(thread, NULL, function, arg);
+	while (!__atomic_load_n(&fake.waits[0], __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static struct stream *legacy_stream(void)
+{
+	const struct key key = stream_key(CU_STREAM_LEGACY, CTX1);
+	struct stream *s;
+
+	pthread_mutex_lock(&pools_lock);
+	s = stream_find(&key);
+	pthread_mutex_unlock(&pools_lock);
+	return s;
+}
+
+START_TEST(a_context_ends_while_a_pool_gets_memory)
+{
+	struct pool *p = pool_begin();
+	pthread_t threads[2];
+	CUresult result;
+
+	slow_down(&threads[0], in_thread, &result);
+	pthread_create(&threads[1], NULL, end_in_thread, NULL);
+	while (legacy_stream())
+		sched_yield();
+	__atomic_store_n(&fake.slow[0], false, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_int_eq(result, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	ck_assert_uint_eq(p->blocks + p->reserved + p->used, 0);
+}
+END_TEST
+
+/* The context does not end before the allocation has the memory. */
+START_TEST(an_allocation_gets_free_memory)
+{
+	struct pool *p = pool_begin();
+	pthread_t threads[2];
+	bool taken = false;
+	CUresult result;
+
+	OK(alloc_pooled());
+	OK(pools_free_now(allocated));
+	ck_assert_uint_gt(p->idle, 0);
+	slow_down(&threads[0], map_in_thread, NULL);
+	pthread_create(&threads[1], NULL, in_thread, &result);
+	while (!taken) {
+		sched_yield();
+		pthread_mutex_lock(&pools_lock);
+		taken = !p->idle;
+		pthread_mutex_unlock(&pools_lock);
+	}
+	ck_assert_uint_eq(legacy_stream()->users, 1);
+	__atomic_store_n(&fake.slow[0], false, __ATOMIC_RELEASE);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	OK(result);
+	ck_assert_uint_eq(legacy_stream()->users, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("frees");
@@ -241,6 +351,8 @@ int main(void)
 	tcase_add_test(tc, memory_of_a_pool_is_freed_on_another_gpu);
 	tcase_add_loop_test(tc, a_context_ends_while_its_memory_is_freed, 0, 2);
 	tcase_add_test(tc, a_context_ends_behind_the_wait_of_a_free);
+	tcase_add_test(tc, a_context_ends_while_a_pool_gets_memory);
+	tcase_add_test(tc, an_allocation_gets_free_memory);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

@@ -88,13 +88,22 @@ static struct pool_block *find_free(const struct stream *s, struct pool *p, size
 	return pool_list_find(&p->passed, size);
 }
 
-/* A block of vmem's memory for @p, on the device of @ctx. */
-static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdeviceptr *ptr)
+/* With pools_lock held: @b is a block, unless its context has ended, and the memory with it; @s was its stream. */
+static CUresult add_block(const struct stream *s, struct pool_block *b)
+{
+	if (s->ctx != b->ctx)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return pool_block_add(b) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A block of vmem's memory for @p, on the device of @ctx, which was that of @s. */
+static CUresult alloc_block(const struct stream *s, CUcontext ctx, struct pool *p, size_t size,
+			    CUdeviceptr *ptr)
 {
 	struct pool_block *b = calloc(1, sizeof(*b));
 	CUdeviceptr at;
 	CUresult result;
-	bool added, pushed;
+	bool pushed;
 
 	if (!b)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,20 +118,20 @@ static CUresult alloc_block(CUcontext ctx, struct pool *p, size_t size, CUdevice
 	*b = (struct pool_block){
 		.ptr = at, .room = vmem_room(at), .size = size, .ctx = ctx, .pool = p};
 	pthread_mutex_lock(&pools_lock);
-	added = pool_block_add(b);
+	result = add_block(s, b);
 	pthread_mutex_unlock(&pools_lock);
-	if (!added) {
+	if (!result)
+		*ptr = at;
+	else
 		free(b);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		vmem_free(at, 0);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*ptr = at;
-	return CUDA_SUCCESS;
+	return result;
 }
 
 /*
- * With pools_lock held; releases it: @b becomes an allocation in @s; NULL: none. The use of @s and of
- * @p ends.
+ * With pools_lock held; releases it: @b becomes an allocation in @s; NULL: none. Behind it the use of @s ends,
+ * with which the memory may go, and that of @p.
  */
 static CUresult reuse(struct stream *s, struct pool *p, struct pool_block *b, size_t size,
 		      CUdeviceptr *ptr)
@@ -134,12 +143,13 @@ static CUresult reuse(struct stream *s, struct pool *p, struct pool_block *b, si
 		pool_block_take(b);
 		pool_block_use(b, size);
 		at = b->ptr;
+		pthread_mutex_unlock(&pools_lock);
+		result = vmem_reuse(at, size);
+		pthread_mutex_lock(&pools_lock);
 	}
 	stream_end_use(s);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
-	if (at)
-		result = vmem_reuse(at, size);
 	if (!result)
 		*ptr = at;
 	return result;
@@ -164,7 +174,7 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 	ctx = s->ctx;
 	stream_end_use(s);
 	pthread_mutex_unlock(&pools_lock);
-	result = alloc_block(ctx, p, size, ptr);
+	result = alloc_block(s, ctx, p, size, ptr);
 	pthread_mutex_lock(&pools_lock);
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
