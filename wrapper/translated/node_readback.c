@@ -13,7 +13,7 @@
 
 struct readback {
 	CUgraphNode node;
-	const void *owner; /* the node or graph that it is destroyed with, or NULL */
+	const void *owner; /* the node or graph that it is being destroyed with, or NULL */
 	struct graph_node *read;
 	UT_hash_handle hh;
 };
@@ -73,7 +73,7 @@ static void forget(const void *owner)
 
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, table, r, next) {
-		if (r->node != owner && r->owner != owner)
+		if (r->owner != owner)
 			continue;
 		HASH_DEL(table, r);
 		graph_node_free(r->read);
@@ -84,8 +84,10 @@ static void forget(const void *owner)
 
 void node_readback_leaving_node(CUgraphNode node)
 {
-	if (!is_empty())
-		note_child(node, node);
+	if (is_empty())
+		return;
+	note(node, node);
+	note_child(node, node);
 }
 
 void node_readback_forget_node(CUgraphNode node)
@@ -118,6 +120,8 @@ const struct graph_node *node_readback_node(CUgraphNode node, CUgraphNodeType ty
 		r = added->hh.tbl ? added : NULL;
 		added = r ? NULL : added;
 	}
+	if (r)
+		r->owner = NULL; /* the driver has refused to destroy it, or it is a new one */
 	unused = read;
 	if (r && (!r->read || !graph_node_same(r->read, read))) {
 		unused = r->read;

@@ -16,7 +16,7 @@ const struct graph_node *node_readback_node(CUgraphNode node, CUgraphNodeType ty
 
 /* @node is about to be destroyed, which may fail. Only now can its child graph's nodes be found. */
 void node_readback_leaving_node(CUgraphNode node);
-/* @node was destroyed, with the nodes of its child graph. */
+/* @node was destroyed, with the nodes of its child graph. Others may have their handles, and were read back since. */
 void node_readback_forget_node(CUgraphNode node);
 /* @graph is about to be destroyed, with all its nodes. */
 void node_readback_forget_graph(CUgraph graph);

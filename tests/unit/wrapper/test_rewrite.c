@@ -581,9 +581,13 @@ static CUresult graph_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 	return CUDA_SUCCESS;
 }
 
-/* Or the node or graph that they are inside of; not where the driver refuses to destroy it. */
+/*
+ * Or the node or graph that they are inside of; not where the driver refuses to destroy it. A new node may have
+ * the handle before the end of the old one is noted.
+ */
 START_TEST(nodes_that_are_shown_stay_until_they_go)
 {
+	CUgraphNode leaving = _i == 2 ? INSIDE : CHILD;
 	struct graph_node *read;
 
 	alloc_at(0x7f0000000000, 4 * MB);
@@ -594,12 +598,15 @@ START_TEST(nodes_that_are_shown_stay_until_they_go)
 	read = (struct graph_node *)node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL);
 	ck_assert_ptr_nonnull(read);
 	read->unclear = true; /* tells it from one that is read anew */
-	node_readback_leaving_node(CHILD);
+	node_readback_leaving_node(leaving);
 	ck_assert(node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
-	if (_i)
+	node_readback_forget_node(leaving);
+	ck_assert(node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
+	node_readback_leaving_node(leaving);
+	if (_i == 1)
 		node_readback_forget_graph(INNER);
 	else
-		node_readback_forget_node(CHILD);
+		node_readback_forget_node(leaving);
 	ck_assert(!node_readback_node(INSIDE, CU_GRAPH_NODE_TYPE_KERNEL)->unclear);
 }
 END_TEST
@@ -862,7 +869,7 @@ int main(void)
 	tcase_add_test(tc, nodes_whose_buffer_is_short);
 	tcase_add_test(tc, what_is_large_is_copied_to_the_heap);
 	tcase_add_test(tc, what_is_not_host_memory_is_not_touched);
-	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 2);
+	tcase_add_loop_test(tc, nodes_that_are_shown_stay_until_they_go, 0, 3);
 	tcase_add_test(tc, graphs_that_lost_a_kernel);
 	tcase_add_test(tc, nodes);
 	tcase_add_test(tc, windows);
