@@ -43,7 +43,7 @@ enum driver_memory_kind { DRIVER_MEMORY_MAP(DRIVER_MEMORY_ENUM) DRIVER_MEMORY_KI
 #undef DRIVER_MEMORY_ENUM
 
 /*
- * Record @size bytes under @handle: a device pointer, an array or a memory handle. This replaces an
+ * Record @size bytes under @handle: a device pointer, an array, or an object of handles.h. This replaces an
  * earlier entry of the handle, whose end was not seen.
  */
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size);

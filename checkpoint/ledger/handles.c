@@ -11,6 +11,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+/* With neither references nor mappings it is forgotten. Its memory may outlive its name. */
 struct handle {
 	uint64_t handle;
 	enum driver_memory_kind kind;
@@ -23,12 +24,12 @@ struct handle {
 struct mapping {
 	uint64_t ptr;
 	size_t size;
-	uint64_t handle;
+	struct handle *of;
 	UT_hash_handle hh;
 };
 
 FORKS_LOCK(lock);
-static struct handle *handles;   /* under lock, as the next */
+static struct handle *handles;   /* by name; under lock, as the next */
 static struct mapping *mappings; /* by the first address */
 
 static struct handle *find_locked(uint64_t handle)
@@ -39,11 +40,10 @@ static struct handle *find_locked(uint64_t handle)
 	return h;
 }
 
-static void forget_memory(const struct handle *h)
+/* Under which its memory is recorded: the driver may give the handle to other memory while this one is mapped. */
+static uint64_t key_of(const struct handle *h)
 {
-	driver_memory_remove(h->kind, h->handle);
-	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, h->handle);
-	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, h->handle);
+	return (uintptr_t)h;
 }
 
 /* Forget the handle if nothing keeps its memory. */
@@ -51,8 +51,11 @@ static void put_locked(struct handle *h)
 {
 	if (h->refs || h->maps)
 		return;
-	forget_memory(h);
-	HASH_DELETE(hh, handles, h);
+	driver_memory_remove(h->kind, key_of(h));
+	driver_memory_remove(DRIVER_MEMORY_VMM_EXPORT, key_of(h));
+	driver_memory_remove(DRIVER_MEMORY_DMABUF_LEFT, key_of(h));
+	if (find_locked(h->handle) == h)
+		HASH_DELETE(hh, handles, h);
 	free(h);
 }
 
@@ -67,16 +70,17 @@ void handles_add_taken(uint64_t handle, enum driver_memory_kind kind, size_t siz
 	*h = (struct handle){.handle = handle, .kind = kind, .size = size, .refs = 1};
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, handles, handle, sizeof(h->handle), h, old);
-	if (old && !old->maps)
-		forget_memory(old);
+	if (old) {
+		old->refs = 0;
+		put_locked(old);
+	}
 	if (h->hh.tbl) {
-		driver_memory_add_taken(kind, handle, size, dev, NULL);
+		driver_memory_add_taken(kind, key_of(h), size, dev, NULL);
 	} else {
 		free(h); /* the table had no memory for it */
 		quota_give(dev, size);
 	}
 	pthread_mutex_unlock(&lock);
-	free(old);
 }
 
 void handles_add(uint64_t handle, enum driver_memory_kind kind, size_t size)
@@ -126,11 +130,14 @@ void handles_release(uint64_t handle)
 	handles_released(handle, true);
 }
 
-void handles_export(uint64_t handle)
+void handles_export(uint64_t handle, enum driver_memory_kind kind)
 {
+	const struct handle *h;
+
 	pthread_mutex_lock(&lock);
-	if (find_locked(handle))
-		driver_memory_add(DRIVER_MEMORY_VMM_EXPORT, handle, 0);
+	h = find_locked(handle);
+	if (h)
+		driver_memory_add(kind, key_of(h), 0);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -154,7 +161,7 @@ bool handles_export_dmabuf(uint64_t ptr, size_t size)
 	pthread_mutex_lock(&lock);
 	HASH_ITER(hh, mappings, m, next)
 		if (m->ptr < ptr + size && ptr < m->ptr + m->size) {
-			driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, m->handle, 0);
+			driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, key_of(m->of), 0);
 			found = true;
 		}
 	pthread_mutex_unlock(&lock);
@@ -163,14 +170,12 @@ bool handles_export_dmabuf(uint64_t ptr, size_t size)
 
 static void forget_mapping_locked(struct mapping *m)
 {
-	struct handle *h = find_locked(m->handle);
+	struct handle *h = m->of;
 
 	HASH_DELETE(hh, mappings, m);
 	free(m);
-	if (h && h->maps) {
-		h->maps--;
-		put_locked(h);
-	}
+	h->maps--;
+	put_locked(h);
 }
 
 void handles_map(uint64_t handle, uint64_t ptr, size_t size)
@@ -180,7 +185,7 @@ void handles_map(uint64_t handle, uint64_t ptr, size_t size)
 
 	if (!m)
 		return;
-	*m = (struct mapping){.ptr = ptr, .size = size, .handle = handle};
+	*m = (struct mapping){.ptr = ptr, .size = size};
 	pthread_mutex_lock(&lock);
 	HASH_FIND(hh, mappings, &ptr, sizeof(ptr), old);
 	if (old)
@@ -189,10 +194,11 @@ void handles_map(uint64_t handle, uint64_t ptr, size_t size)
 	if (h)
 		HASH_ADD(hh, mappings, ptr, sizeof(m->ptr), m);
 	if (m->hh.tbl) {
+		m->of = h;
 		h->maps++;
 		if (h->size < size) {
 			h->size = size;
-			driver_memory_add(h->kind, handle, size);
+			driver_memory_add(h->kind, key_of(h), size);
 		}
 	} else {
 		free(m);

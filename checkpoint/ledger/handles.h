@@ -28,8 +28,8 @@ void handles_release(uint64_t handle);
 void handles_releasing(uint64_t handle);
 void handles_released(uint64_t handle, bool released);
 
-/* The handle's memory is exported to another process: recorded as VMM_EXPORT while it lives. */
-void handles_export(uint64_t handle);
+/* The handle's memory is exported to another process: recorded as @kind, VMM_EXPORT or DMABUF_LEFT, while it lives. */
+void handles_export(uint64_t handle, enum driver_memory_kind kind);
 
 /*
  * The memory mapped in the @size bytes from @ptr is exported as a dma-buf: recorded as DMABUF_LEFT

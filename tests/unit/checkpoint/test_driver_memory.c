@@ -106,7 +106,7 @@ START_TEST(test_a_handle_comes_again_before_its_end_is_noted)
 	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
 	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
 	handles_add(7, DRIVER_MEMORY_VMM, 2 * MIB);
-	handles_export(7);
+	handles_export(7, DRIVER_MEMORY_VMM_EXPORT);
 	ck_assert_int_eq(hook_cuMemRelease(7), CUDA_SUCCESS);
 	ck_assert_uint_eq(driver_memory_total(), 3 * MIB);
 	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM), 0);
@@ -114,6 +114,27 @@ START_TEST(test_a_handle_comes_again_before_its_end_is_noted)
 	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 1);
 	handles_release(7);
 	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
+}
+END_TEST
+
+/* The memory that had it is still mapped, and is another one with its own records. */
+START_TEST(test_a_handle_comes_again_beside_its_mapping)
+{
+	handles_add(7, DRIVER_MEMORY_VMM, 4 * MIB);
+	handles_map(7, 0x10000000, 4 * MIB);
+	handles_export(7, DRIVER_MEMORY_VMM_EXPORT);
+	handles_release(7);
+	handles_add(7, _i ? DRIVER_MEMORY_VMM : DRIVER_MEMORY_VMM_IMPORT, MIB);
+	ck_assert_uint_eq(driver_memory_total(), 5 * MIB);
+	handles_map(7, 0x20000000, MIB);
+	handles_release(7);
+	handles_unmap(0x10000000, 4 * MIB);
+	ck_assert_uint_eq(driver_memory_total(), MIB);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM), _i);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_EXPORT), 0);
+	handles_unmap(0x20000000, MIB);
+	ck_assert_uint_eq(driver_memory_total(), 0);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 0);
 }
 END_TEST
 
@@ -144,6 +165,7 @@ int main(void)
 	tcase_add_test(tcase, test_imported_memory_has_the_size_of_its_mapping);
 	tcase_add_test(tcase, test_a_dmabuf_counts_while_its_memory_lives);
 	tcase_add_test(tcase, test_a_handle_comes_again_before_its_end_is_noted);
+	tcase_add_loop_test(tcase, test_a_handle_comes_again_beside_its_mapping, 0, 2);
 	tcase_add_test(tcase, test_a_release_fails);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);

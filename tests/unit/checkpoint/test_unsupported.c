@@ -43,8 +43,8 @@ START_TEST(test_shared_memory_is_refused_by_a_full_release)
 	char text[512] = "", small[16];
 
 	handles_add(1, DRIVER_MEMORY_VMM, 4096);
-	handles_export(1);
-	handles_export(1);
+	handles_export(1, DRIVER_MEMORY_VMM_EXPORT);
+	handles_export(1, DRIVER_MEMORY_VMM_EXPORT);
 	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 0x1000, 4096);
 	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 0x2000, 4096);
 	ck_assert_int_eq(unsupported_check(&drv, RELEASE_AS_SET, text, sizeof(text)), -ENOTSUP);

@@ -298,7 +298,7 @@ CUresult hook_cuMemExportToShareableHandle(void *shareableHandle,
 	if (result)
 		return result;
 	leave(handle);
-	handles_export(handle);
+	handles_export(handle, DRIVER_MEMORY_VMM_EXPORT);
 	return result;
 }
 
@@ -386,7 +386,7 @@ static bool leave_range(CUdeviceptr ptr, size_t size)
 
 	while (objects_next(&ptr, end, &handle)) {
 		leave(handle);
-		driver_memory_add(DRIVER_MEMORY_DMABUF_LEFT, handle, 0);
+		handles_export(handle, DRIVER_MEMORY_DMABUF_LEFT);
 		found = true;
 	}
 	return found;
