@@ -27,6 +27,7 @@ struct entry {
 	unsigned long long id; /* of DMABUF: the allocation that starts at the handle */
 	CUdevice dev;          /* whose quota its bytes are taken from; -1: none */
 	bool ending;
+	unsigned int opens; /* of driver_memory_opened(), whose ends are to come; else 0 */
 	UT_hash_handle hh;
 };
 
@@ -64,8 +65,10 @@ static void add(const struct entry *what)
 	*e = *what;
 	pthread_mutex_lock(&lock);
 	HASH_REPLACE(hh, entries, key, sizeof(e->key), e, old);
-	if (old)
+	if (old) {
 		account_locked(old, false);
+		e->opens += old->opens;
+	}
 	noted = e->hh.tbl;
 	if (noted)
 		account_locked(e, true);
@@ -84,6 +87,15 @@ void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size
 void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t size)
 {
 	driver_memory_add_taken(kind, handle, size, -1, NULL);
+}
+
+void driver_memory_opened(uint64_t ptr, size_t size, CUcontext ctx)
+{
+	add(&(struct entry){.key = {ptr, DRIVER_MEMORY_IPC_IMPORT},
+			    .size = size,
+			    .ctx = ctx,
+			    .dev = -1,
+			    .opens = 1});
 }
 
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx)
@@ -117,8 +129,12 @@ void driver_memory_remove(enum driver_memory_kind kind, uint64_t handle)
 
 	pthread_mutex_lock(&lock);
 	e = find_locked(kind, handle);
-	if (e)
+	if (e && e->opens > 1) {
+		e->opens--;
+		e = NULL;
+	} else if (e) {
 		remove_locked(e);
+	}
 	pthread_mutex_unlock(&lock);
 	end(e);
 }

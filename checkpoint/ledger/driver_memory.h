@@ -56,6 +56,12 @@ void driver_memory_add(enum driver_memory_kind kind, uint64_t handle, size_t siz
 void driver_memory_add_taken(enum driver_memory_kind kind, uint64_t handle, size_t size,
 			     CUdevice dev, CUcontext ctx);
 
+/*
+ * Record that memory of another process was opened at @ptr in @ctx, as IPC_IMPORT. Each open at @ptr takes a
+ * driver_memory_remove() of its own.
+ */
+void driver_memory_opened(uint64_t ptr, size_t size, CUcontext ctx);
+
 /* Record a texture, which ends with @ctx. */
 void driver_memory_add_texture(uint64_t handle, CUcontext ctx);
 void driver_memory_release_context(CUcontext ctx);

@@ -84,7 +84,7 @@ static CUresult external_ends(CUexternalMemory handle)
 
 static CUresult import_ends(CUdeviceptr ptr)
 {
-	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, ptr, MIB);
+	driver_memory_opened(ptr, MIB, NULL);
 	return CUDA_SUCCESS;
 }
 
@@ -102,7 +102,7 @@ START_TEST(test_a_handle_comes_again_before_its_end_is_noted)
 	driver_memory_add(DRIVER_MEMORY_EXTERNAL, 7, 2 * MIB);
 	ck_assert_int_eq(hook_cuDestroyExternalMemory((CUexternalMemory)7), CUDA_SUCCESS);
 	ck_assert_uint_eq(driver_memory_total(), MIB);
-	driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, 7, 2 * MIB);
+	driver_memory_opened(7, 2 * MIB, NULL);
 	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
 	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
 	handles_add(7, DRIVER_MEMORY_VMM, 2 * MIB);
@@ -114,6 +114,32 @@ START_TEST(test_a_handle_comes_again_before_its_end_is_noted)
 	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_VMM_IMPORT), 1);
 	handles_release(7);
 	ck_assert_uint_eq(driver_memory_total(), 2 * MIB);
+}
+END_TEST
+
+static CUresult import_closes(CUdeviceptr ptr)
+{
+	(void)ptr;
+	return CUDA_SUCCESS;
+}
+
+/* The driver counts how often a context has opened it [cuda.h], and closes all with the context. */
+START_TEST(test_an_import_counts_until_its_last_close)
+{
+	const CUcontext ctx = (CUcontext)9;
+
+	real.cuIpcCloseMemHandle = import_closes;
+	driver_memory_opened(7, MIB, ctx);
+	driver_memory_opened(7, MIB, ctx);
+	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_total(), MIB);
+	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_total(), 0);
+	driver_memory_opened(7, MIB, ctx);
+	driver_memory_release_context(ctx);
+	driver_memory_opened(7, MIB, ctx);
+	ck_assert_int_eq(hook_cuIpcCloseMemHandle(7), CUDA_SUCCESS);
+	ck_assert_uint_eq(driver_memory_count(DRIVER_MEMORY_IPC_IMPORT), 0);
 }
 END_TEST
 
@@ -165,6 +191,7 @@ int main(void)
 	tcase_add_test(tcase, test_imported_memory_has_the_size_of_its_mapping);
 	tcase_add_test(tcase, test_a_dmabuf_counts_while_its_memory_lives);
 	tcase_add_test(tcase, test_a_handle_comes_again_before_its_end_is_noted);
+	tcase_add_test(tcase, test_an_import_counts_until_its_last_close);
 	tcase_add_loop_test(tcase, test_a_handle_comes_again_beside_its_mapping, 0, 2);
 	tcase_add_test(tcase, test_a_release_fails);
 	suite_add_tcase(suite, tcase);

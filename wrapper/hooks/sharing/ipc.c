@@ -305,7 +305,7 @@ static CUresult open_of_driver(open_fn open, CUdeviceptr *ptr, CUipcMemHandle ha
 	result = open(ptr, handle, flags);
 	if (!result) {
 		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
-		driver_memory_add(DRIVER_MEMORY_IPC_IMPORT, *ptr, size);
+		driver_memory_opened(*ptr, size, green_owner(current_context()));
 	}
 	gate_exit();
 	return result;
@@ -447,9 +447,9 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	struct opened *o;
 
 	if (!ctx) {
-		driver_memory_ending(DRIVER_MEMORY_IPC_IMPORT, dptr);
 		result = real.cuIpcCloseMemHandle(dptr);
-		driver_memory_ended(DRIVER_MEMORY_IPC_IMPORT, dptr, !result);
+		if (!result)
+			driver_memory_remove(DRIVER_MEMORY_IPC_IMPORT, dptr);
 		return result;
 	}
 	result = wait_for_work(ctx);
