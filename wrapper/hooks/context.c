@@ -322,6 +322,7 @@ static CUresult destroy_green(const struct green *g)
 	}
 	green_remove(g->handle);
 	captures_remove_context(g->ctx);
+	streams_green_ended(g->ctx);
 	if (!primary || primary_context(g->dev))
 		return lives(result, primary);
 	return primary_ended(g->dev, primary);

@@ -3,6 +3,7 @@
 #include "tests/unit/wrapper/pooling.h"
 
 #include "checkpoint/ledger/driver_memory.h"
+#include "checkpoint/ledger/green.h"
 #include "common/system/threads.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/ordered/pool_passed.h"
@@ -407,6 +408,43 @@ START_TEST(a_stream_has_ended_in_a_context_that_ends)
 }
 END_TEST
 
+static CUresult primary_state(CUdevice dev, unsigned int *how, int *active)
+{
+	(void)dev;
+	*how = 0;
+	*active = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult green_destroy(CUgreenCtx green)
+{
+	(void)green;
+	return CUDA_SUCCESS;
+}
+
+/* A later context with its handle has another one. */
+START_TEST(the_default_stream_of_a_green_context_ends)
+{
+	const CUcontext green = HANDLE(9);
+	const struct key key = stream_key(CU_STREAM_LEGACY, green);
+
+	ck_assert(green_reserve());
+	green_add(HANDLE(10), CONTEXT, 0);
+	green_set_context(HANDLE(10), green);
+	current = green;
+	pthread_mutex_lock(&pools_lock);
+	ck_assert_ptr_nonnull(stream_get(CU_STREAM_LEGACY, green));
+	pthread_mutex_unlock(&pools_lock);
+	real.cuDevicePrimaryCtxGetState = primary_state;
+	real.cuGreenCtxDestroy = green_destroy;
+	if (_i)
+		context_gone(CONTEXT);
+	else
+		ck_assert_int_eq(hook_cuGreenCtxDestroy(HANDLE(10)), CUDA_SUCCESS);
+	ck_assert_ptr_null(stream_find(&key));
+}
+END_TEST
+
 static CUresult stream_create(CUstream *stream, unsigned int how)
 {
 	(void)how;
@@ -658,6 +696,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_gets_nothing_of_the_one_before);
 	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
 	tcase_add_loop_test(tc, a_stream_has_the_handle_of_one_that_ends, 0, 3);
+	tcase_add_loop_test(tc, the_default_stream_of_a_green_context_ends, 0, 2);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);

@@ -132,7 +132,6 @@ static struct stream *stream_object(CUcontext ctx)
 	return s;
 }
 
-/* With pools_lock held: the streams of threads that have ended. */
 /* Its handle, or its thread, may be another's from now on. */
 static void leave_table(struct stream *s)
 {
@@ -141,6 +140,7 @@ static void leave_table(struct stream *s)
 	s->gone = true;
 }
 
+/* With pools_lock held: the streams of threads that have ended. */
 static void end_threads(void)
 {
 	struct stream *s;
@@ -165,6 +165,7 @@ static struct stream *stream_add(const struct key *key, CUcontext ctx, CUdevice 
 	s->key = *key;
 	s->tid = key->thread ? gettid() : 0;
 	s->ctx = ctx;
+	s->owner = green_owner(ctx);
 	s->dev = dev;
 	s->served = served;
 	s->apart = apart;
@@ -797,15 +798,13 @@ void streams_context_lives(CUcontext ctx)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-/* Its memory has gone with it, and its streams and events. */
-static void context_ended(CUcontext ctx)
+/* With pools_lock held: the streams and events of @ctx have gone with it. */
+static void forget_streams(CUcontext ctx)
 {
 	struct stream *s;
 
-	pthread_mutex_lock(&pools_lock);
-	pool_blocks_forget(ctx);
 	LL_FOREACH(streams, s) {
-		if (s->ctx != ctx)
+		if (s->ctx != ctx && s->owner != ctx)
 			continue;
 		if (s->served)
 			pool_device_forget(s->dev);
@@ -816,7 +815,22 @@ static void context_ended(CUcontext ctx)
 		s->recorded = 0;
 		s->count = 0;
 		s->ctx = NULL;
+		s->owner = NULL;
 	}
+}
+
+void streams_green_ended(CUcontext ctx)
+{
+	pthread_mutex_lock(&pools_lock);
+	forget_streams(ctx);
+	pthread_mutex_unlock(&pools_lock);
+}
+
+static void context_ended(CUcontext ctx)
+{
+	pthread_mutex_lock(&pools_lock);
+	pool_blocks_forget(ctx);
+	forget_streams(ctx);
 	pthread_mutex_unlock(&pools_lock);
 }
 

@@ -58,6 +58,7 @@ struct key {
 struct stream {
 	struct key key;
 	CUcontext ctx;
+	CUcontext owner; /* the primary context if ctx is a green one, else ctx */
 	CUdevice dev;
 	pid_t tid;          /* of CU_STREAM_PER_THREAD, else 0 */
 	bool served;        /* allocations in it, and free blocks */
@@ -188,6 +189,9 @@ void streams_forget(CUstream stream);
  */
 void streams_context_ending(CUcontext ctx);
 void streams_context_lives(CUcontext ctx);
+
+/* The green context @ctx has ended, with its default streams. With its primary context it ends by itself. */
+void streams_green_ended(CUcontext ctx);
 
 /*
  * A capture on @stream is about to begin, and counts as open (captures.h). For what was freed in @stream, an
