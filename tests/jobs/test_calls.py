@@ -152,9 +152,9 @@ def freed_memory_is_there_for_changes():
         check("right" in job.result(), f"frees changes, {call}")
 
 
-def beside_the_end_of_a_context(case, call, after):
+def beside_the_end_of_a_context(call, after, *options):
     """GPU 1 is used while the end of GPU 0's primary context waits in a @call of cudaw's, behind @after of them."""
-    job = Job("frees", case, env={**HELD, "CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_HELD_CALL": call})
+    job = Job("primary_ends", *options, env={**HELD, "CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_HELD_CALL": call})
     job.wait_line("holding")
     hold("call", after)
     job.tell()
@@ -163,19 +163,19 @@ def beside_the_end_of_a_context(case, call, after):
     job.until(lambda: job.lines.count("holding") == 3, 30, "GPU 1 was used")
     let_go("call")
     job.tell()
-    check("right" in job.result(), f"frees {case}")
+    check("right" in job.result(), f"primary_ends {options}")
     return job
 
 
 def a_stream_has_the_handle_of_one_that_ends_with_its_context():
     # The last of these calls asks whether the context has ended.
-    job = beside_the_end_of_a_context("primary-ends-stream", "cuDevicePrimaryCtxGetState", 2)
+    job = beside_the_end_of_a_context("cuDevicePrimaryCtxGetState", 2, "--stream", 1)
     check(SANITIZED or "no handle twice" not in job.lines, "the driver gave no handle twice")
 
 
 def memory_has_the_addresses_of_what_ends_with_its_context():
-    for case in "primary-ends-free", "primary-ends-live":
-        beside_the_end_of_a_context(case, "cuMemUnmap", 1)
+    for freed in 0, 1:
+        beside_the_end_of_a_context("cuMemUnmap", 1, "--freed", freed)
 
 
 def left_to_driver(job):

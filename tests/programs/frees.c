@@ -26,12 +26,7 @@ static void same(int line, unsigned long long found, unsigned long long wanted)
 
 static void hold(void)
 {
-	char text[16];
-
-	printf("holding\n");
-	fflush(stdout);
-	if (!fgets(text, sizeof(text), stdin))
-		step_die("frees: nobody is there any more");
+	step_wait_line("holding");
 }
 
 static void context_new(void)
@@ -679,132 +674,6 @@ static void context_gone(void)
 	hold();
 }
 
-/* The primary contexts of two GPUs, whose pools keep what is free. */
-static CUcontext primaries[2];
-
-static void primaries_begin(void)
-{
-	cuuint64_t keep = UINT64_MAX;
-	CUmemoryPool pool;
-
-	for (int dev = 1; dev >= 0; dev--) {
-		CALL(cuDevicePrimaryCtxRetain(&primaries[dev], dev));
-		CALL(cuDeviceGetDefaultMemPool(&pool, dev));
-		CALL(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
-		CALL(cuCtxSetCurrent(primaries[dev]));
-	}
-}
-
-static void *primary_end(void *arg)
-{
-	CALL(cuDevicePrimaryCtxRelease_v2(0));
-	return arg;
-}
-
-/* The script holds the end of GPU 0's primary context in the midst, from the first line to the last. */
-static void primary_end_beside(void (*meanwhile)(void))
-{
-	pthread_t thread;
-
-	hold();
-	pthread_create(&thread, NULL, primary_end, NULL);
-	hold();
-	CALL(cuCtxSetCurrent(primaries[1]));
-	meanwhile();
-	hold();
-	pthread_join(thread, NULL);
-}
-
-static CUstream old_streams[64];
-
-static void use_and_free(CUstream in)
-{
-	CUdeviceptr ptr;
-
-	CALL(cuMemAllocAsync(&ptr, 8 * MIB, in));
-	CALL(cuMemFreeAsync(ptr, in));
-	CALL(cuStreamSynchronize(in));
-}
-
-/* A new stream with the handle of an old one. */
-static bool twin_new(CUstream *twin)
-{
-	for (int n = 0; n < 2000; n++) {
-		CALL(cuStreamCreate(twin, CU_STREAM_NON_BLOCKING));
-		for (int i = 0; i < 64; i++)
-			if (*twin == old_streams[i])
-				return true;
-	}
-	return false;
-}
-
-static void use_twin(void)
-{
-	CUstream twin;
-	CUdeviceptr ptr;
-	int dev = -1;
-
-	if (!twin_new(&twin)) {
-		printf("no handle twice\n");
-		return;
-	}
-	CALL(cuMemAllocAsync(&ptr, 8 * MIB, twin));
-	CALL(cuPointerGetAttribute(&dev, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr));
-	SAME(dev, 1);
-	CALL(cuMemsetD32Async(ptr, 1, 2 * MIB, twin));
-	CALL(cuStreamSynchronize(twin));
-}
-
-/* A stream of GPU 1 gets the handle of one that ends with GPU 0's context. */
-static void primary_ends_stream(void)
-{
-	primaries_begin();
-	for (int i = 0; i < 64; i++) {
-		CALL(cuStreamCreate(&old_streams[i], CU_STREAM_NON_BLOCKING));
-		use_and_free(old_streams[i]);
-	}
-	CALL(cuCtxSetCurrent(primaries[1]));
-	CALL(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	use_and_free(stream);
-	primary_end_beside(use_twin);
-}
-
-static CUdeviceptr ended; /* of 8 MiB, of GPU 0 */
-
-/* Memory of GPU 1 that gets the addresses of GPU 0's is freed as any other. */
-static void use_addresses(void)
-{
-	size_t before = free_memory();
-
-	SAME(alloc(8 * MIB), ended);
-	CALL(cuMemFree_v2(ended));
-	SAME(free_memory(), before);
-}
-
-/* GPU 0's context ends with memory of a pool. The addresses of what was allocated first are given to others first. */
-static void primary_ends_memory(bool freed)
-{
-	CUdeviceptr later;
-
-	primaries_begin();
-	CALL(cuMemAllocAsync(&ended, 8 * MIB, CU_STREAM_LEGACY));
-	CALL(cuMemAllocAsync(&later, 16 * MIB, CU_STREAM_LEGACY));
-	if (freed)
-		CALL(cuMemFreeAsync(ended, CU_STREAM_LEGACY));
-	CALL(cuCtxSynchronize());
-	primary_end_beside(use_addresses);
-}
-
-static void primary_ends_free(void)
-{
-	primary_ends_memory(true);
-}
-
-static void primary_ends_live(void)
-{
-	primary_ends_memory(false);
-}
-
 static void *begin_per_thread(void *arg)
 {
 	CALL(cuCtxSetCurrent(ctx));
@@ -881,9 +750,6 @@ static const struct {
 	{"ordered-asked", ordered_asked},
 	{"release", release},
 	{"context-gone", context_gone},
-	{"primary-ends-stream", primary_ends_stream},
-	{"primary-ends-free", primary_ends_free},
-	{"primary-ends-live", primary_ends_live},
 	{"thread-gone", thread_gone},
 	{"two-threads", two_threads},
 };

@@ -12,16 +12,6 @@
 
 #define WORDS (1UL << 20)
 
-static void wait_line(const char *said)
-{
-	char line[16];
-
-	printf("%s\n", said);
-	fflush(stdout);
-	if (!fgets(line, sizeof(line), stdin))
-		step_die("primary_again: nobody is there any more");
-}
-
 /* In the current context. */
 static void spin(uint32_t **flag)
 {
@@ -44,14 +34,14 @@ static void shared(struct kernels *kernels)
 
 	CALL(cuDevicePrimaryCtxRetain(&kernels->ctx, kernels->dev));
 	spin(&flag);
-	wait_line("spinning");
+	step_wait_line("spinning");
 	CALL(cuDevicePrimaryCtxRelease_v2(kernels->dev));
-	wait_line("released");
+	step_wait_line("released");
 	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	CALL(cuCtxSynchronize());
-	wait_line("the kernel ended");
+	step_wait_line("the kernel ended");
 	CALL(cuDevicePrimaryCtxRelease_v2(kernels->dev));
-	wait_line("ended");
+	step_wait_line("ended");
 	printf("primary_again: right\n");
 }
 
@@ -73,7 +63,7 @@ int main(int argc, char **argv)
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
 	CALL(cuCtxCreate_v4(&other, NULL, 0, kernels.dev));
 	spin(&flag);
-	wait_line("spinning");
+	step_wait_line("spinning");
 	if (reset)
 		CALL(cuDevicePrimaryCtxReset_v2(kernels.dev));
 	else
@@ -82,11 +72,11 @@ int main(int argc, char **argv)
 	CALL(cuCtxSetCurrent(kernels.ctx));
 	CALL(cuMemAlloc_v2(&data, WORDS * sizeof(uint32_t)));
 	CALL(cuMemsetD32_v2(data, 7, WORDS));
-	wait_line("again");
+	step_wait_line("again");
 	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	CALL(cuCtxSetCurrent(other));
 	CALL(cuCtxSynchronize());
-	wait_line("the kernel ended");
+	step_wait_line("the kernel ended");
 	CALL(cuCtxSetCurrent(kernels.ctx));
 	CALL(cuMemcpyDtoH_v2(&word, data + (WORDS - 1) * sizeof(word), sizeof(word)));
 	if (word != 7)

@@ -187,6 +187,17 @@ static inline int step_wait_byte(void)
 	return got > 0;
 }
 
+/* Say @said, and wait for a line on stdin. */
+static inline void step_wait_line(const char *said)
+{
+	char line[16];
+
+	printf("%s\n", said);
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		step_die("%s: nobody is there any more", said);
+}
+
 static inline void step_on_int(int sig)
 {
 	(void)sig;
