@@ -14,37 +14,17 @@
  * A stream whose destruction fails lives on, with a thread of the simulated driver. So that these do
  * not become thousands, all pairs are taken in SLICES processes for each kind of pause.
  */
-#include "checkpoint/ledger/contexts.h"
-#include "vmem/cuda_driver.h"
-#include "checkpoint/engine/engine.h"
-#include "checkpoint/gate/gate.h"
-#include "checkpoint/release/devices.h"
-#include "tests/sim/faults.h"
-#include "vmem/objects/objects.h"
-#include "vmem/vmem.h"
+#include "tests/unit/checkpoint/engine_world.h"
 
-#include "tests/check_suite.h"
-
-#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
-#define NBUFFERS   6
-#define SLICES     40
-#define HANG_S     300   /* of a pair; sanitizers are slow */
-#define TIMEOUT_MS 60000 /* of a pause: none is to end by it */
-#define WAIT_MS    30    /* of a resume that finds no memory */
+#define SLICES  40
+#define HANG_S  300 /* of a pair; sanitizers are slow */
+#define WAIT_MS 30  /* of a resume that finds no memory */
 
-static const size_t sizes[NBUFFERS] = {6 << 20, 300000, 5 << 20, 1000, 4 << 20, 2 << 20};
-/* From here on, the program's own objects. */
-#define TWICE  4 /* mapped at two addresses; its handle is released */
-#define HIDDEN 5 /* not mapped, except while its bytes are checked */
+static const size_t sizes[] = {6 * MB, 300000, 5 * MB, 1000, 4 * MB, 2 * MB};
 /* By their numbers: the kinds of pause. */
 static const struct {
 	const char *release, *verify;
@@ -54,11 +34,6 @@ static const struct {
 #define NKINDS ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
 static bool in_parts;
-static struct cuda_driver drv;
-static __typeof__(sim_control) *control;
-static __typeof__(sim_used) *used;
-static CUdeviceptr buffers[NBUFFERS], second;
-static CUmemGenericAllocationHandle hidden;
 
 static struct pair {
 	unsigned long at[SIM_FAULTS]; /* in the order of time, over all calls */
@@ -66,7 +41,6 @@ static struct pair {
 	CUresult result;
 } pair;
 static unsigned long calls; /* since it was armed */
-static unsigned int seed;
 
 /* Calls to the system, made by our code alone: the rest is not linked to these functions. */
 static struct {
@@ -123,7 +97,7 @@ static void disarm(void)
 	struct sim_faults faults, none = {0};
 
 	__atomic_store_n(&host.armed, false, __ATOMIC_RELAXED);
-	control(&none, &faults);
+	w.control(&none, &faults);
 	if (faults.armed)
 		driver = faults;
 }
@@ -140,7 +114,7 @@ static void arm(void)
 
 	calls = 0;
 	memset(host.struck, 0, sizeof(host.struck));
-	control(&faults, NULL);
+	w.control(&faults, NULL);
 	__atomic_store_n(&host.armed, true, __ATOMIC_RELAXED);
 }
 
@@ -152,7 +126,7 @@ static const char *struck(int i)
 }
 
 #define PAIR_FORMAT "SEED=%u PAIR=\"%lu %lu %d %d\""
-#define PAIR_VALUES seed, pair.at[0], pair.at[1], pair.for_good, pair.result
+#define PAIR_VALUES w.seed, pair.at[0], pair.at[1], pair.for_good, pair.result
 
 #define MUST(condition, format, ...)                                                           \
 	do {                                                                                   \
@@ -174,48 +148,18 @@ static void on_hang(int sig)
 	raise(SIGABRT);
 }
 
-static unsigned char byte_at(int buffer, size_t i)
+static void check_job(void)
 {
-	return (unsigned char)(i * 2654435761u >> 13) + buffer;
-}
+	const char *wrong = check_bytes();
 
-static void map_object(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
-{
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	MUST(!objects_map(at, size, 0, handle, 0), "%#llx is not mapped", at);
-	MUST(!objects_set_access(at, size, &desc, 1), "%#llx is not accessible", at);
-}
-
-static void check_buffer(int b, CUdeviceptr at)
-{
-	const unsigned char *bytes = (const unsigned char *)at;
-
-	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 97 : 1)
-		MUST(bytes[i] == byte_at(b, i), "byte %zu of buffer %d is %d, not %d", i, b,
-		     bytes[i], byte_at(b, i));
-}
-
-/* As the program sees it: the host may read what is mapped. */
-static void check_bytes(void)
-{
-	map_object(buffers[HIDDEN], sizes[HIDDEN], hidden);
-	for (int b = 0; b < NBUFFERS; b++)
-		check_buffer(b, buffers[b]);
-	check_buffer(TWICE, second);
-	MUST(!objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), "%s", "it is not unmapped");
-}
-
-static void nothing(void)
-{
+	MUST(!wrong, "%s", wrong);
 }
 
 static struct engine_op op;
 
 static void prepare(int timeout_ms)
 {
-	op = (struct engine_op){.drv = &drv,
+	op = (struct engine_op){.drv = &w.drv,
 				.timeout_ms = timeout_ms,
 				.progress = {.ready = nothing, .tell = nothing, .room = SIZE_MAX}};
 }
@@ -226,7 +170,7 @@ static const char *yield(int timeout_ms, size_t bytes)
 	op.release = RELEASE_MEMORY;
 	op.bytes = bytes;
 	engine_yield(&op);
-	return op.result.code != END_OK ? op.result.message : NULL;
+	return failure(&op.result);
 }
 
 static const char *pause_job(int timeout_ms)
@@ -237,7 +181,7 @@ static const char *pause_job(int timeout_ms)
 	}
 	prepare(timeout_ms);
 	engine_pause(&op);
-	return op.result.code != END_OK ? op.result.message : NULL;
+	return failure(&op.result);
 }
 
 /* A fill has no time limit: it would wait for memory that never comes. */
@@ -248,7 +192,7 @@ static const char *resume_job(int timeout_ms)
 		engine_fill(&op);
 	else
 		engine_resume(&op);
-	return op.result.code != END_OK ? op.result.message : NULL;
+	return failure(&op.result);
 }
 
 /* As the control thread does between two operations. */
@@ -267,11 +211,11 @@ static size_t pause_and_resume(void)
 
 	error = pause_job(TIMEOUT_MS);
 	MUST(!error, "a later pause: %s", error);
-	left = used();
+	left = w.used();
 	error = resume_job(TIMEOUT_MS);
 	MUST(!error, "a later resume: %s", error);
 	tidy();
-	check_bytes();
+	check_job();
 	return left;
 }
 
@@ -312,7 +256,7 @@ static void try_pair(size_t left)
 		error = resume_job(TIMEOUT_MS);
 		MUST(!error, "the resume when nothing fails: %s", error);
 	}
-	check_bytes();
+	check_job();
 	found = pause_and_resume();
 	MUST(found == left, "a pause leaves %zu bytes on the GPU, not %zu", found, left);
 }
@@ -377,100 +321,10 @@ static void try_some(unsigned long n, size_t left, unsigned long *tried, double 
 	}
 }
 
-static void *symbol(void *library, const char *name)
+static void begin(void)
 {
-	void *found = dlsym(library, name);
-
-	ck_assert_msg(found, "%s: %s", name, dlerror());
-	return found;
-}
-
-static void fill(int b)
-{
-	for (size_t i = 0; i < sizes[b]; i++)
-		((unsigned char *)buffers[b])[i] = byte_at(b, i);
-}
-
-static CUdeviceptr reserve(size_t size)
-{
-	CUdeviceptr at;
-
-	ck_assert_int_eq(drv.cuMemAddressReserve(&at, size, 0, 0, 0), 0);
-	return at;
-}
-
-static CUmemGenericAllocationHandle make_object(int b)
-{
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	CUmemGenericAllocationHandle handle;
-
-	ck_assert_int_eq(drv.cuMemCreate(&handle, sizes[b], &prop, 0), 0);
-	ck_assert(objects_add(&handle, sizes[b], &prop));
-	buffers[b] = reserve(sizes[b]);
-	map_object(buffers[b], sizes[b], handle);
-	fill(b);
-	return handle;
-}
-
-static void make_objects(void)
-{
-	CUmemGenericAllocationHandle twice = make_object(TWICE);
-
-	second = reserve(sizes[TWICE]);
-	map_object(second, sizes[TWICE], twice);
-	ck_assert_int_eq(objects_release(twice), 0);
-	hidden = make_object(HIDDEN);
-	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
-}
-
-/* The job: two contexts with two buffers each, and two objects. */
-static void start_job(void)
-{
-	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
-	void *library = dlopen(path, RTLD_NOW);
-	__typeof__(cuCtxCreate_v4) *create;
-	CUcontext ctx[2];
-
-	ck_assert_msg(library, "CUDAW_REAL_LIBCUDA=%s: %s", path, dlerror());
-	control = symbol(library, "sim_control");
-	used = symbol(library, "sim_used");
-	create = symbol(library, "cuCtxCreate_v4");
-	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
-	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
-	ck_assert_int_eq(gate_init(), 0);
-	ck_assert_int_eq(vmem_init(&drv), 0);
-	devices_find(&drv);
-	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(&ctx[0], 0), 0);
-	ck_assert(contexts_reserve());
-	ck_assert_int_eq(create(&ctx[1], NULL, 0, 0), 0);
-	contexts_add(ctx[1], 0);
-	for (int b = 0; b < TWICE; b++) {
-		ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[b / 2]), 0);
-		ck_assert_int_eq(vmem_alloc(ctx[b / 2], 0, sizes[b], &buffers[b]), 0);
-		fill(b);
-	}
-	make_objects();
-	drv.cuCtxSetCurrent(NULL);
-}
-
-static char base[64];
-
-static void setup(void)
-{
-	strcpy(base, "/tmp/test-pairs-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(base));
-	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	setenv("CUDAW_SIM_STRICT", "1", 1);
+	world_begin();
 	signal(SIGALRM, on_hang);
-}
-
-static void teardown(void)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", base);
-	ck_assert_int_eq(system(command), 0);
 }
 
 static void try_one(const char *text, size_t left)
@@ -486,7 +340,7 @@ static void try_one(const char *text, size_t left)
 
 START_TEST(each_two_calls_fail)
 {
-	const char *text = getenv("SEED"), *one = getenv("PAIR");
+	const char *one = getenv("PAIR");
 	const char *limit = getenv("PAIRS_SECONDS");
 	double limit_s = limit ? strtod(limit, NULL) : 12;
 	unsigned long n, tried = 0, slice = _i / NKINDS, part, parts;
@@ -500,10 +354,7 @@ START_TEST(each_two_calls_fail)
 	setenv("CUDAW_RELEASE", kinds[kind].release, 1);
 	setenv("CUDAW_VERIFY", kinds[kind].verify, 1);
 	in_parts = kinds[kind].parts;
-	seed = text ? (unsigned int)strtoul(text, NULL, 0)
-		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
-	srand(seed);
-	start_job();
+	start_job(sizes, sizeof(sizes) / sizeof(sizes[0]));
 	/* The first time, memory is made that is kept. */
 	left = pause_and_resume();
 	ck_assert_uint_eq(pause_and_resume(), left);
@@ -519,8 +370,8 @@ START_TEST(each_two_calls_fail)
 		try_some(n, left, &tried, start + limit_s);
 	}
 	printf("# CUDAW_RELEASE=%s CUDAW_VERIFY=%s%s SEED=%u: %lu pairs of %lu calls in %.1f s\n",
-	       kinds[kind].release, kinds[kind].verify, in_parts ? " in parts" : "", seed, tried, n,
-	       seconds() - start);
+	       kinds[kind].release, kinds[kind].verify, in_parts ? " in parts" : "", w.seed, tried,
+	       n, seconds() - start);
 	fflush(stdout);
 }
 END_TEST
@@ -532,7 +383,7 @@ int main(void)
 	unsigned long part, parts;
 
 	tcase_set_timeout(tc, 0);
-	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_checked_fixture(tc, begin, world_end);
 	tcase_add_loop_test(tc, each_two_calls_fail, 0,
 			    read_part(&part, &parts) ? NKINDS * SLICES : NKINDS);
 	suite_add_tcase(s, tc);

@@ -8,193 +8,44 @@
  * Each of these takes PARTS_SECONDS (8), and begins with a random call; with PARTS_SECONDS=0 all calls
  * fail.
  */
-#include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/plan.h"
-#include "checkpoint/gate/gate.h"
 #include "checkpoint/host/claims.h"
-#include "checkpoint/ledger/contexts.h"
-#include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
-#include "tests/sim/faults.h"
-#include "vmem/objects/objects.h"
-#include "vmem/vmem.h"
+#include "tests/unit/checkpoint/engine_world.h"
 
-#include "tests/check_suite.h"
+#define LARGEST (24 * MB)
+#define HANG_S  120
 
-#include <dlfcn.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-#define MB         (1UL << 20)
-#define NBUFFERS   8
-#define LARGEST    (24 * MB)
-#define HANG_S     120
-#define TIMEOUT_MS 60000 /* of a pause, a yield and a resume: nothing here is to end by it */
-
-static const size_t sizes[NBUFFERS] = {6 * MB, 300000,  LARGEST,     1000,
-				       4 * MB, 10 * MB, LARGEST / 2, 2 * MB};
-/* From here on, the program's own objects. */
-#define TWICE  6 /* mapped at two addresses; its handle is released */
-#define HIDDEN 7 /* not mapped, except while its bytes are checked */
-
-static struct cuda_driver drv;
-static __typeof__(sim_control) *control;
-static __typeof__(sim_used) *used;
-static CUdeviceptr buffers[NBUFFERS], second;
-static CUmemGenericAllocationHandle hidden;
-static unsigned char generation; /* of the contents */
-static unsigned int seed;
-static char base[64], dir[96];
+static const size_t sizes[] = {6 * MB, 300000, LARGEST, 1000, 4 * MB, 10 * MB, LARGEST / 2, 2 * MB};
+static char dir[96];
 
 /* ---- the job ---- */
 
-static unsigned char byte_at(int buffer, size_t i)
+static void start(void)
 {
-	return (unsigned char)((i * 2654435761u >> 13) + buffer * 31 + generation);
-}
-
-static void map_object(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
-{
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	ck_assert_int_eq(objects_map(at, size, 0, handle, 0), 0);
-	ck_assert_int_eq(objects_set_access(at, size, &desc, 1), 0);
-}
-
-static void check_buffer(int b, CUdeviceptr at)
-{
-	const unsigned char *bytes = (const unsigned char *)at;
-
-	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 997 : 1)
-		ck_assert_msg(bytes[i] == byte_at(b, i),
-			      "SEED=%u: byte %zu of buffer %d is %d, not %d", seed, i, b, bytes[i],
-			      byte_at(b, i));
-}
-
-static void fill(int b)
-{
-	for (size_t i = 0; i < sizes[b]; i += i % 4096 ? 997 : 1)
-		((unsigned char *)buffers[b])[i] = byte_at(b, i);
+	start_job(sizes, sizeof(sizes) / sizeof(sizes[0]));
 }
 
 /* The job runs: check what it has, and change all of it. */
 static void run_a_step(void)
 {
-	map_object(buffers[HIDDEN], sizes[HIDDEN], hidden);
-	for (int b = 0; b < NBUFFERS; b++)
-		check_buffer(b, buffers[b]);
-	check_buffer(TWICE, second);
-	generation++;
-	for (int b = 0; b < NBUFFERS; b++)
+	const char *wrong = check_bytes();
+
+	ck_assert_msg(!wrong, "SEED=%u: %s", w.seed, wrong);
+	w.generation++;
+	ck_assert_ptr_null(show_hidden());
+	for (int b = 0; b < w.n; b++)
 		fill(b);
-	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
+	ck_assert_ptr_null(hide());
 }
 
-static CUdeviceptr reserve(size_t size)
+static void begin(void)
 {
-	CUdeviceptr at;
-
-	ck_assert_int_eq(drv.cuMemAddressReserve(&at, size, 0, 0, 0), 0);
-	return at;
-}
-
-static CUmemGenericAllocationHandle make_object(int b)
-{
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	CUmemGenericAllocationHandle handle;
-
-	ck_assert_int_eq(drv.cuMemCreate(&handle, sizes[b], &prop, 0), 0);
-	ck_assert(objects_add(&handle, sizes[b], &prop));
-	buffers[b] = reserve(sizes[b]);
-	map_object(buffers[b], sizes[b], handle);
-	fill(b);
-	return handle;
-}
-
-static void make_objects(void)
-{
-	CUmemGenericAllocationHandle twice = make_object(TWICE);
-
-	second = reserve(sizes[TWICE]);
-	map_object(second, sizes[TWICE], twice);
-	ck_assert_int_eq(objects_release(twice), 0);
-	hidden = make_object(HIDDEN);
-	ck_assert_int_eq(objects_unmap(buffers[HIDDEN], sizes[HIDDEN]), 0);
-}
-
-static void *symbol(void *library, const char *name)
-{
-	void *found = dlsym(library, name);
-
-	ck_assert_msg(found, "%s: %s", name, dlerror());
-	return found;
-}
-
-static void start_driver(CUcontext *primary, CUcontext *other)
-{
-	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
-	void *library = dlopen(path, RTLD_NOW);
-	__typeof__(cuCtxCreate_v4) *create;
-
-	ck_assert_msg(library, "CUDAW_REAL_LIBCUDA=%s: %s", path, dlerror());
-	control = symbol(library, "sim_control");
-	used = symbol(library, "sim_used");
-	create = symbol(library, "cuCtxCreate_v4");
-	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
-	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
-	ck_assert_int_eq(gate_init(), 0);
-	ck_assert_int_eq(vmem_init(&drv), 0);
-	devices_find(&drv);
-	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(primary, 0), 0);
-	ck_assert(contexts_reserve());
-	ck_assert_int_eq(create(other, NULL, 0, 0), 0);
-	contexts_add(*other, 0);
-}
-
-/* The job: two contexts with three buffers each, and two objects. */
-static void start_job(void)
-{
-	CUcontext ctx[2];
-
-	start_driver(&ctx[0], &ctx[1]);
-	for (int b = 0; b < TWICE; b++) {
-		ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[b % 2]), 0);
-		ck_assert_int_eq(vmem_alloc(ctx[b % 2], 0, sizes[b], &buffers[b]), 0);
-		fill(b);
-	}
-	make_objects();
-	drv.cuCtxSetCurrent(NULL);
-}
-
-static void setup(void)
-{
-	const char *text = getenv("SEED");
-
-	strcpy(base, "/tmp/test-parts-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(base));
-	snprintf(dir, sizeof(dir), "%s/snapshot", base);
-	setenv("CUDAW_RUNTIME_DIR", base, 1);
-	setenv("CUDAW_SIM_STRICT", "1", 1);
-	seed = text ? (unsigned int)strtoul(text, NULL, 0)
-		    : (unsigned int)time(NULL) ^ (unsigned int)getpid();
-	srand(seed);
-	printf("# SEED=%u\n", seed);
+	world_begin();
+	snprintf(dir, sizeof(dir), "%s/snapshot", w.base);
+	printf("# SEED=%u\n", w.seed);
 	fflush(stdout);
 	alarm(HANG_S);
-}
-
-static void teardown(void)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", base);
-	ck_assert_int_eq(system(command), 0);
 }
 
 /* ---- operations ---- */
@@ -202,10 +53,6 @@ static void teardown(void)
 static struct engine_op op;
 static size_t
 	raise_to; /* bytes of room that come when the fill tells that it has used what it had */
-
-static void nothing(void)
-{
-}
 
 static void told(void)
 {
@@ -223,15 +70,10 @@ static size_t mapped(void)
 
 static void prepare(enum release_choice release)
 {
-	op = (struct engine_op){.drv = &drv,
+	op = (struct engine_op){.drv = &w.drv,
 				.timeout_ms = TIMEOUT_MS,
 				.release = release,
 				.progress = {.ready = nothing, .tell = told}};
-}
-
-static const char *failure(const struct engine_result *result)
-{
-	return result->code != END_OK ? result->message : NULL;
 }
 
 static const char *yield(size_t bytes)
@@ -298,10 +140,10 @@ static const char *snapshot(bool pause, bool hold)
 	return failure(&op.written);
 }
 
-#define OK(call)                                                                \
-	do {                                                                    \
-		const char *error_ = (call);                                    \
-		ck_assert_msg(!error_, "SEED=%u: %s: %s", seed, #call, error_); \
+#define OK(call)                                                                  \
+	do {                                                                      \
+		const char *error_ = (call);                                      \
+		ck_assert_msg(!error_, "SEED=%u: %s: %s", w.seed, #call, error_); \
 	} while (0)
 
 /* ---- random order ---- */
@@ -320,7 +162,7 @@ static size_t min(size_t a, size_t b)
 
 static void do_yield(void)
 {
-	size_t bytes = some_bytes(), before = mapped(), there = used(), freed;
+	size_t bytes = some_bytes(), before = mapped(), there = w.used(), freed;
 	bool released = engine_is_released();
 
 	OK(yield(bytes));
@@ -332,7 +174,7 @@ static void do_yield(void)
 	ck_assert(engine_is_paused());
 	ck_assert_int_eq(engine_is_partly_out(), mapped() > 0);
 	ck_assert_int_eq(engine_is_released(), released);
-	ck_assert_uint_eq(there - used(), freed);
+	ck_assert_uint_eq(there - w.used(), freed);
 }
 
 static void do_fill(void)
@@ -390,7 +232,7 @@ static void do_snapshot(void)
 	const char *error = snapshot(!at_rest || rand() % 2, hold);
 
 	/* The snapshot that alone has the memory cannot be written again. */
-	ck_assert_msg(!error == !held, "SEED=%u: %s", seed, error);
+	ck_assert_msg(!error == !held, "SEED=%u: %s", w.seed, error);
 	ck_assert_int_eq(engine_held_in() != NULL, hold || held);
 	ck_assert_uint_eq(mapped(), 0);
 }
@@ -410,7 +252,7 @@ static void random_order(void)
 	time_t end = time(NULL) + limit_s();
 	unsigned long steps = 0;
 
-	start_job();
+	start();
 	total = mapped();
 	/* In the first pause, memory is made that is kept. */
 	OK(pause_job(RELEASE_ALL));
@@ -424,7 +266,7 @@ static void random_order(void)
 	}
 	do_resume();
 	run_a_step();
-	printf("# SEED=%u: %lu steps\n", seed, steps);
+	printf("# SEED=%u: %lu steps\n", w.seed, steps);
 	fflush(stdout);
 }
 
@@ -440,7 +282,7 @@ START_TEST(the_same_regions_go_first)
 {
 	size_t first, room;
 
-	start_job();
+	start();
 	total = mapped();
 	OK(yield(1));
 	first = op.progress.moved;
@@ -475,7 +317,7 @@ START_TEST(a_large_allocation)
 	unsigned char *end;
 
 	start_driver(&ctx[0], &ctx[1]);
-	ck_assert_int_eq(drv.cuCtxSetCurrent(ctx[0]), 0);
+	ck_assert_int_eq(w.drv.cuCtxSetCurrent(ctx[0]), 0);
 	ck_assert_int_eq(vmem_alloc(ctx[0], 0, size, &large), 0);
 	end = (unsigned char *)large + size;
 	memset(end - 6 * MB, 7, 6 * MB);
@@ -500,7 +342,7 @@ static void disarm(void)
 {
 	struct sim_faults none = {0};
 
-	control(&none, &driver);
+	w.control(&none, &driver);
 }
 
 /* Out in two parts, back in two parts; in between, what the job has is whole. */
@@ -519,7 +361,7 @@ static void armed_cycle(unsigned long at, bool for_good, CUresult result)
 		.armed = true, .calls = &calls, .at = {at}, .for_good = for_good, .result = result};
 
 	calls = 0;
-	control(&faults, NULL);
+	w.control(&faults, NULL);
 	cycle();
 	disarm();
 }
@@ -538,8 +380,8 @@ static void check_after(unsigned long at, size_t left)
 	run_a_step();
 	error = pause_job(RELEASE_MEMORY);
 	ck_assert_msg(!error, "call %lu (%s): a later pause: %s", at, struck, error);
-	ck_assert_msg(used() == left, "call %lu (%s): a pause leaves %zu bytes, not %zu", at,
-		      struck, used(), left);
+	ck_assert_msg(w.used() == left, "call %lu (%s): a pause leaves %zu bytes, not %zu", at,
+		      struck, w.used(), left);
 	OK(resume_job());
 	tidy();
 }
@@ -552,12 +394,12 @@ START_TEST(each_call_fails)
 	size_t left;
 
 	setenv("CUDAW_VERIFY", verify ? "1" : "0", 1);
-	start_job();
+	start();
 	total = mapped();
 	cycle();
 	tidy();
 	OK(pause_job(RELEASE_MEMORY));
-	left = used();
+	left = w.used();
 	OK(resume_job());
 	tidy();
 	armed_cycle(0, false, CUDA_SUCCESS);
@@ -573,7 +415,7 @@ START_TEST(each_call_fails)
 		armed_cycle(at, for_good, CUDA_ERROR_UNKNOWN);
 		check_after(at, left);
 	}
-	printf("# SEED=%u: %lu of %lu calls\n", seed, tried, n);
+	printf("# SEED=%u: %lu of %lu calls\n", w.seed, tried, n);
 	fflush(stdout);
 }
 END_TEST
@@ -583,7 +425,7 @@ static void add(Suite *s, const char *name, const TTest *test, int times)
 	TCase *tc = tcase_create(name);
 
 	tcase_set_timeout(tc, 0);
-	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_checked_fixture(tc, begin, world_end);
 	tcase_add_loop_test(tc, test, 0, times);
 	suite_add_tcase(s, tc);
 }
