@@ -310,6 +310,43 @@ START_TEST(a_context_ends_while_a_pool_gets_memory)
 }
 END_TEST
 
+static pthread_t ender;
+
+static void *tell_that_it_is_gone(void *arg)
+{
+	context_gone(CTX1);
+	return arg;
+}
+
+static void end_unexpectedly(void)
+{
+	const struct stream *s = legacy_stream();
+	bool begun = false;
+
+	recorded_by = NULL;
+	pthread_create(&ender, NULL, tell_that_it_is_gone, NULL);
+	while (!begun) {
+		sched_yield();
+		pthread_mutex_lock(&pools_lock);
+		begun = s->ending || !s->ctx;
+		pthread_mutex_unlock(&pools_lock);
+	}
+}
+
+/* It waits for the thread, which has the block. */
+START_TEST(a_context_ends_while_a_block_is_freed)
+{
+	struct pool *p = pool_begin();
+
+	OK(alloc_pooled());
+	recorded_by = end_unexpectedly;
+	OK(pools_free_ordered(allocated, CU_STREAM_LEGACY));
+	pthread_join(ender, NULL);
+	ck_assert_ptr_null(pool_block_find(allocated));
+	ck_assert_uint_eq(p->blocks + p->reserved + p->used + p->idle, 0);
+}
+END_TEST
+
 /* The context does not end before the allocation has the memory. */
 START_TEST(an_allocation_gets_free_memory)
 {
@@ -352,6 +389,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_context_ends_while_its_memory_is_freed, 0, 2);
 	tcase_add_test(tc, a_context_ends_behind_the_wait_of_a_free);
 	tcase_add_test(tc, a_context_ends_while_a_pool_gets_memory);
+	tcase_add_test(tc, a_context_ends_while_a_block_is_freed);
 	tcase_add_test(tc, an_allocation_gets_free_memory);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);

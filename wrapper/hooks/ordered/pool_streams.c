@@ -777,17 +777,23 @@ static void set_ending(CUcontext ctx, bool ending)
 			s->ending = ending;
 }
 
-void streams_context_ending(CUcontext ctx)
+/* With pools_lock held; releases it while it waits: no thread uses the streams of @ctx from now on. */
+static void end_uses(CUcontext ctx)
 {
 	struct stream *s;
 
-	if (!ctx)
-		return;
-	pthread_mutex_lock(&pools_lock);
 	set_ending(ctx, true);
 	LL_FOREACH(streams, s)
 		if (s->ctx == ctx)
 			end_users(s);
+}
+
+void streams_context_ending(CUcontext ctx)
+{
+	if (!ctx)
+		return;
+	pthread_mutex_lock(&pools_lock);
+	end_uses(ctx);
 	pthread_mutex_unlock(&pools_lock);
 }
 
@@ -829,6 +835,7 @@ void streams_green_ended(CUcontext ctx)
 static void context_ended(CUcontext ctx)
 {
 	pthread_mutex_lock(&pools_lock);
+	end_uses(ctx); /* it may have ended unexpectedly */
 	pool_blocks_forget(ctx);
 	forget_streams(ctx);
 	pthread_mutex_unlock(&pools_lock);
