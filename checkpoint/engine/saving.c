@@ -39,30 +39,14 @@ static void fill_piece(struct saving *s, const struct transfer_piece *p)
 	}
 }
 
-static const struct transfer_piece *find_piece(const struct saved *s, size_t granule)
-{
-	size_t low = 0, high = s->npieces;
-
-	while (high - low > 1) {
-		size_t mid = (low + high) / 2;
-
-		if (s->pieces[mid].first <= granule)
-			low = mid;
-		else
-			high = mid;
-	}
-	return &s->pieces[low];
-}
-
 /* Called by the threads that write. */
 static int wait_for(void *arg, size_t chunk)
 {
 	struct saving *s = arg;
-	size_t piece = find_piece(s->saved, chunk) - s->saved->pieces;
 	int ret;
 
 	pthread_mutex_lock(&s->lock);
-	while (!s->arrived[piece] && !s->lost)
+	while (!s->arrived[chunk] && !s->lost)
 		pthread_cond_wait(&s->changed, &s->lock);
 	ret = s->lost ? -ECANCELED : 0;
 	pthread_mutex_unlock(&s->lock);
@@ -76,7 +60,7 @@ static int make_lists(struct saving *s)
 	s->regions = calloc(saved->nregions + 1, sizeof(*s->regions));
 	s->runs = calloc(saved->ngranules + 1, sizeof(*s->runs));
 	s->digests = saved->digests ? calloc(saved->ngranules + 1, sizeof(*s->digests)) : NULL;
-	s->arrived = calloc(saved->npieces + 1, sizeof(*s->arrived));
+	s->arrived = calloc(saved->ngranules + 1, sizeof(*s->arrived));
 	if (!s->regions || !s->runs || !s->arrived || (saved->digests && !s->digests))
 		return -ENOMEM;
 	for (size_t i = 0; i < saved->nregions; i++)
@@ -156,10 +140,11 @@ void saving_start(struct saving *s)
 void saving_arrived(void *saving, size_t piece)
 {
 	struct saving *s = saving;
+	const struct transfer_piece *p = &s->saved->pieces[piece];
 
-	fill_piece(s, &s->saved->pieces[piece]);
+	fill_piece(s, p);
 	pthread_mutex_lock(&s->lock);
-	s->arrived[piece] = true;
+	memset(&s->arrived[p->first], true, p->count * sizeof(*s->arrived));
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }
@@ -167,7 +152,7 @@ void saving_arrived(void *saving, size_t piece)
 void saving_close(struct saving *s, bool all)
 {
 	for (size_t i = 0; all && i < s->saved->npieces; i++)
-		if (!s->arrived[i])
+		if (!s->arrived[s->saved->pieces[i].first])
 			saving_arrived(s, i);
 	pthread_mutex_lock(&s->lock);
 	s->lost = !all;

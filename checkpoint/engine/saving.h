@@ -48,7 +48,7 @@ struct saving {
 
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
-	bool *arrived; /* each piece */
+	bool *arrived; /* each granule */
 	bool lost;     /* no further piece arrives, and those that have arrived are of no use */
 	bool over;
 	int result; /* once it is over: 0 or a negative errno, with @error */
