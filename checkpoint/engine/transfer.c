@@ -118,26 +118,16 @@ static void drop_buffers(struct worker *w)
 		hostmem_release(w->buffers, 2 * w->buffer);
 }
 
-/* Copy from a buffer to host memory or the spill file; fill_buffer() copies back. */
-static int empty_buffer(const struct worker *w, const struct run *r, size_t at, const char *buffer,
-			size_t size)
-{
-	size_t pool_slots = w->transfer->pool_slots;
-
-	if (!r->host)
-		return spill_write(buffer, size, (r->slot - pool_slots) * VMEM_GRANULE + at);
-	memcpy(r->host + at, buffer, size);
-	return 0;
-}
-
-static int fill_buffer(const struct worker *w, const struct run *r, size_t at, char *buffer,
+/* Between a buffer and host memory or the spill file. */
+static int copy_buffer(const struct worker *w, const struct run *r, size_t at, char *buffer,
 		       size_t size)
 {
-	size_t pool_slots = w->transfer->pool_slots;
+	bool out = w->transfer->direction == TRANSFER_OUT;
+	uint64_t offset = (r->slot - w->transfer->pool_slots) * VMEM_GRANULE + at;
 
 	if (!r->host)
-		return spill_read(buffer, size, (r->slot - pool_slots) * VMEM_GRANULE + at);
-	memcpy(buffer, r->host + at, size);
+		return out ? spill_write(buffer, size, offset) : spill_read(buffer, size, offset);
+	memcpy(out ? r->host + at : buffer, out ? buffer : r->host + at, size);
 	return 0;
 }
 
@@ -153,13 +143,13 @@ static int copy_by_one_buffer(struct worker *w, const struct run *r)
 	for (size_t at = 0, size; at < r->size && !error; at += size) {
 		size = size_min(r->size - at, SPILL_BUFFER);
 		if (!out)
-			error = fill_buffer(w, r, at, buffer, size);
+			error = copy_buffer(w, r, at, buffer, size);
 		if (!error)
 			error = copy(w, r->dev + at, buffer, size, 0);
 		if (!error)
 			error = sync_stream(w, 0);
 		if (!error && out)
-			error = empty_buffer(w, r, at, buffer, size);
+			error = copy_buffer(w, r, at, buffer, size);
 	}
 	pthread_mutex_unlock(&lock);
 	return error;
@@ -200,8 +190,8 @@ static int copy_out(struct worker *w, const struct run *r)
 			continue;
 		error = sync_stream(w, !which);
 		if (!error)
-			error = empty_buffer(w, r, before, w->buffers + !which * w->buffer,
-					     buffer_bytes(w, r, before));
+			error = copy_buffer(w, r, before, w->buffers + !which * w->buffer,
+					    buffer_bytes(w, r, before));
 	}
 	return error;
 }
@@ -218,7 +208,7 @@ static int copy_in(struct worker *w, const struct run *r)
 
 		error = sync_stream(w, k % 2);
 		if (!error)
-			error = fill_buffer(w, r, at, buffer, buffer_bytes(w, r, at));
+			error = copy_buffer(w, r, at, buffer, buffer_bytes(w, r, at));
 		if (!error)
 			error = copy(w, r->dev + at, buffer, buffer_bytes(w, r, at), k % 2);
 	}
