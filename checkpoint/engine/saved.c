@@ -118,10 +118,8 @@ CUresult saved_load_kernels(struct saved *s, const struct cuda_driver *drv)
 	if (error) {
 		saved_unload_kernels(s, drv);
 		/* No digests were taken. Those of the pause stay for the next attempt. */
-		if (fresh) {
-			free(s->digests);
-			s->digests = NULL;
-		}
+		if (fresh)
+			saved_drop_digests(s);
 	}
 	return error;
 }
