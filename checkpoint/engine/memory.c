@@ -22,13 +22,11 @@ int engine_transfer(struct engine_op *op, struct transfer *t)
 
 	transfer_run(t);
 	engine.unsettled = t->unsettled;
+	if (t->workers.result == -EIO && t->error)
+		return engine_fail_driver(result, op->drv, "copy", t->error);
 	switch (t->workers.result) {
 	case 0:
 		return 0;
-	case -EIO:
-		return t->error ? engine_fail_driver(result, op->drv, "copy", t->error)
-				: engine_fail(result, END_FAILED, "the spill file: %s",
-					      error_text(EIO));
 	case -ENOMEM:
 		return engine_fail(result, END_NOMEM, "host memory ran out during the copy");
 	case -ECANCELED:
