@@ -45,8 +45,8 @@ static struct pool *pool_in(CUstream stream, CUcontext ctx, const CUmemoryPool *
 }
 
 /*
- * Locks, if it succeeds: the stream and the pool of an allocation. CUDA_ERROR_NOT_SUPPORTED: the
- * driver has to serve it.
+ * Locks, if it succeeds: the stream and the pool of an allocation, both in use, so that the objects stay theirs.
+ * CUDA_ERROR_NOT_SUPPORTED: the driver has to serve it.
  */
 static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *handle,
 			    struct stream **found, struct pool **pool)
@@ -63,10 +63,13 @@ static CUresult lock_places(CUstream stream, CUcontext ctx, const CUmemoryPool *
 		pthread_mutex_lock(&pools_lock);
 		*pool = pool_in(stream, ctx, handle, found, &known);
 	}
-	if (*pool)
-		return CUDA_SUCCESS;
-	pthread_mutex_unlock(&pools_lock);
-	return CUDA_ERROR_NOT_SUPPORTED;
+	if (!*pool) {
+		pthread_mutex_unlock(&pools_lock);
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	(*found)->users++;
+	(*pool)->blocks++;
+	return CUDA_SUCCESS;
 }
 
 /* With pools_lock held; may release it meanwhile. A free block for @size bytes in @s, which is in use. */
@@ -166,8 +169,6 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 
 	if (result)
 		return result;
-	s->users++;
-	p->blocks++; /* the object stays that of this pool */
 	b = find_free(s, p, size);
 	if (b)
 		return reuse(s, p, b, size, ptr);
@@ -260,8 +261,6 @@ static CUresult alloc_behind(CUstream stream, CUcontext ctx, const CUmemoryPool 
 	*again = false;
 	if (result)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->users++;
-	p->blocks++;
 	b = stream_block_behind(s, p, size);
 	if (b)
 		return reuse(s, p, b, size, ptr);
