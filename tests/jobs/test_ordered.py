@@ -175,9 +175,8 @@ def a_pause_takes_no_time_of_an_allocation_that_waits():
     job.wait_line("the pieces are freed: yes")
     pause = subprocess.Popen([CUDAW, "pause", "--timeout", "12", str(job.pid)], text=True,
                              env=base_environment(), stderr=subprocess.PIPE)
-    job.wait_state("pausing")
-    job.tell()      # the call that ends the work comes two seconds later, and waits for the pause
     said = pause.communicate(timeout=60 * PATIENCE)[1]
+    job.tell()      # until then it calls, so that a call waits for the pause
     equal(pause.returncode, 5, f"the exit status of the pause, which says {said!r}")
     equal(job.result(), PIECES.rstrip(), "the answers")
 

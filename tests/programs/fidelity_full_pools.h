@@ -4,6 +4,8 @@
 /* The cases of fidelity.c about stream-ordered allocations on a full GPU. */
 #include "tests/programs/fidelity_pools.h"
 
+#include <poll.h>
+
 /*
  * A GPU that is full of memory which was freed in a busy stream. Nobody ends the work before the calls
  * have returned. A call that fails makes the pointer 0, or leaves it.
@@ -157,11 +159,15 @@ static void *end_busy_soon(void *arg)
 
 static void *call_and_end_busy(void *arg)
 {
+	struct pollfd byte = {.fd = STDIN_FILENO, .events = POLLIN};
+
 	CALL(cuCtxSetCurrent(gpu.ctx));
-	/* A test may have something to do first: see step.h. */
+	/* A test may have something to do meanwhile: see step.h. */
 	if (getenv("STEP_LINGER"))
-		step_wait_byte();
-	step_sleep_ms(2000);
+		while (!poll(&byte, 1, 1))
+			CALL(cuStreamDestroy(stream_new()));
+	else
+		step_sleep_ms(2000);
 	stream_new();
 	end_busy();
 	return arg;
