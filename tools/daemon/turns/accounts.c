@@ -392,11 +392,7 @@ static uint32_t waits_for(struct turns *t, const struct account *m)
 	const struct account *found = NULL, *keeps = NULL;
 
 	FOR_EACH_MEMBER(t, other) {
-		bool meets = false;
-
-		for (int g = 0; g < TURNS_GPUS; g++)
-			meets |= books_uses(m, g) && books_uses(other, g);
-		if (other == m || !meets)
+		if (other == m || !books_share_gpu(m, other))
 			continue;
 		if (other->leaves_for == m->id)
 			return other->id;

@@ -52,6 +52,14 @@ bool books_uses(const struct account *m, int gpu)
 	return false;
 }
 
+bool books_share_gpu(const struct account *a, const struct account *b)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (books_uses(a, g) && books_uses(b, g))
+			return true;
+	return false;
+}
+
 bool books_has_one_gpu(const struct account *m)
 {
 	int n = 0;
@@ -183,6 +191,11 @@ bool books_is_active(const struct account *m)
 	return m->phase == PHASE_RUNS && !books_is_idle(m) && !m->paused && !m->ngrows;
 }
 
+bool books_is_out(const struct account *m)
+{
+	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
+}
+
 /* It has been told to leave, and its kernels still run: that is its time. */
 static bool drains(const struct account *m)
 {
@@ -297,6 +310,19 @@ int books_unfit_on(const struct turns *t, const struct account *m)
 	return -1;
 }
 
+uint64_t books_context_for(const struct turns *t, const struct account *e, const struct account *x,
+			   int gpu)
+{
+	double after = x->context_after < 0 ? t->settings.context_after_ms : x->context_after;
+	double since = e->wait_since;
+
+	if (x == e || x->released || after <= 0 || t->now < x->context_until)
+		return 0;
+	if (x->phase == PHASE_OUT && x->phase_since < since)
+		since = x->phase_since;
+	return t->now - since >= after ? x->need[gpu].context : 0;
+}
+
 void turns_drain(struct turns *t, int gpu, bool drained)
 {
 	FOR_EACH_MEMBER(t, m)
@@ -314,6 +340,36 @@ double books_quantum(const struct turns *t)
 	return ms < QUANTUM_MIN_MS ? QUANTUM_MIN_MS : ms > QUANTUM_MAX_MS ? QUANTUM_MAX_MS : ms;
 }
 
+bool books_has_all_room(const struct account *m)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (m->need[g].total > m->need[g].room)
+			return false;
+	return true;
+}
+
+bool books_may_run(const struct account *m)
+{
+	return m->phase == PHASE_RUNS || (m->phase == PHASE_LEAVING && m->ran) ||
+	       (m->phase == PHASE_ENTERS && (m->slot || books_has_all_room(m)));
+}
+
+/* It may have work on @gpu, also without memory there. */
+static bool is_on(const struct account *m, int gpu)
+{
+	return books_uses(m, gpu) || m->need[gpu].context;
+}
+
+bool books_keeps_out(const struct account *e, const struct account *x)
+{
+	if (x == e || !(e->alone || x->alone) || !books_may_run(x))
+		return false;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (is_on(e, g) && is_on(x, g))
+			return true;
+	return false;
+}
+
 void books_end_grow(struct account *m, int i)
 {
 	m->ngrows--;
@@ -322,7 +378,12 @@ void books_end_grow(struct account *m, int i)
 		m->wait_since = 0;
 }
 
-void books_check(const struct turns *t)
+static bool has_turn(const struct account *m)
+{
+	return (m->phase == PHASE_RUNS && !m->came) || (m->phase == PHASE_ENTERS && m->told);
+}
+
+void turns_check(const struct turns *t)
 {
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		bool found = false;
@@ -355,4 +416,8 @@ void books_check(const struct turns *t)
 		}
 		assert(found);
 	}
+	/* Nobody got a turn beside one that must run alone. */
+	FOR_EACH_MEMBER(t, e)
+		FOR_EACH_MEMBER(t, x)
+			assert(!has_turn(e) || !has_turn(x) || !books_keeps_out(e, x));
 }

@@ -113,7 +113,10 @@ struct turns {
 
 struct account *books_find(struct turns *t, uint32_t id);
 bool books_uses(const struct account *m, int gpu);
+bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);
+/* It does not run, also while it gets its memory. */
+bool books_is_out(const struct account *m);
 /* It runs, and has work. */
 bool books_is_active(const struct account *m);
 /* It gets room as it comes, on each GPU; others get all at once. */
@@ -137,6 +140,12 @@ uint64_t books_most(const struct turns *t, int gpu);
 uint64_t books_wanted(const struct turns *t, const struct account *m, int gpu);
 /* A GPU on which @m has more when it runs than is there (turns_there()); -1: none. */
 int books_unfit_on(const struct turns *t, const struct account *m);
+/*
+ * Bytes of @x's context on @gpu that may go for @e, which has waited for it for long enough, or @x is out for so
+ * long.
+ */
+uint64_t books_context_for(const struct turns *t, const struct account *e, const struct account *x,
+			   int gpu);
 /* What it has there, or has room for; and with that, all that nobody else may have. */
 uint64_t books_may_have(const struct account *m, int gpu);
 uint64_t books_held(const struct account *m, int gpu);
@@ -148,6 +157,12 @@ void books_advance(struct turns *t, double now);
 void books_set_phase(struct account *m, enum phase phase, double now);
 /* Number @i of @m's allocations does not wait any more. */
 void books_end_grow(struct account *m, int i);
+/* It has room for all of its memory. */
+bool books_has_all_room(const struct account *m);
+/* It runs, may do so without another word, or is about to. */
+bool books_may_run(const struct account *m);
+/* The context of @e or @x was out once, and they use a GPU together: @e must not run beside @x. */
+bool books_keeps_out(const struct account *e, const struct account *x);
 /* On all GPUs. */
 uint64_t books_room(const struct account *m);
 /* It has what it has, and no room for more. */
@@ -171,8 +186,5 @@ static inline bool books_is_idle(const struct account *m)
 {
 	return m->idleness.since > 0;
 }
-
-/* turns_check(), without what the policy knows. */
-void books_check(const struct turns *t);
 
 #endif

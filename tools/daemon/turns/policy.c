@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/daemon/turns/books.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,35 +27,13 @@ static double residence(const struct turns *t)
 				       : ms;
 }
 
-static bool is_out(const struct account *m)
-{
-	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
-}
-
 /* It would get a turn, or its first memory, on a drained GPU. */
 static bool is_kept_out(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (t->drained[g] && books_uses(m, g) && (is_out(m) || !m->need[g].mapped))
+		if (t->drained[g] && books_uses(m, g) && (books_is_out(m) || !m->need[g].mapped))
 			return true;
 	return false;
-}
-
-/*
- * Bytes of @x's context on @gpu that may go for @e, which has waited for it for long enough, or @x is out for so
- * long.
- */
-static uint64_t context_for(const struct turns *t, const struct account *e, const struct account *x,
-			    int gpu)
-{
-	double after = x->context_after < 0 ? t->settings.context_after_ms : x->context_after;
-	double since = e->wait_since;
-
-	if (x == e || x->released || after <= 0 || t->now < x->context_until)
-		return 0;
-	if (x->phase == PHASE_OUT && x->phase_since < since)
-		since = x->phase_since;
-	return t->now - since >= after ? x->need[gpu].context : 0;
 }
 
 /* True if @e fits on each of its GPUs, counting the contexts that may go for it. */
@@ -68,7 +45,7 @@ static bool may_fit(const struct turns *t, const struct account *e)
 		if (!there || e->need[g].total <= there)
 			continue;
 		FOR_EACH_MEMBER(t, x)
-			there += context_for(t, e, x, g);
+			there += books_context_for(t, e, x, g);
 		if (e->need[g].total > there)
 			return false;
 	}
@@ -80,16 +57,8 @@ static bool wants_turn(const struct turns *t, const struct account *m)
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (is_out(m) && m->wants && t->now >= m->taking.until && may_fit(t, m)) ||
+	return (books_is_out(m) && m->wants && t->now >= m->taking.until && may_fit(t, m)) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
-}
-
-static bool share_gpu(const struct account *a, const struct account *b)
-{
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_uses(a, g) && books_uses(b, g))
-			return true;
-	return false;
 }
 
 /* It has waited for longer than a turn of each member that it may wait for, and one more, takes. */
@@ -98,7 +67,7 @@ static bool is_starved(const struct turns *t, const struct account *m)
 	double turns = 1;
 
 	FOR_EACH_MEMBER(t, x) {
-		if (x != m && share_gpu(x, m))
+		if (x != m && books_share_gpu(x, m))
 			turns += x->weight > m->weight ? (double)x->weight / m->weight : 1;
 	}
 	return m->wait_since > 0 && t->now - m->wait_since > turns * books_quantum(t);
@@ -109,8 +78,8 @@ static bool goes_first(const struct turns *t, const struct account *m)
 {
 	double since = m->kept_since > m->wait_since ? m->kept_since : m->wait_since;
 
-	return is_out(m) && (m->first || (t->settings.batch_after_ms > 0 &&
-					  t->now - since >= t->settings.batch_after_ms));
+	return books_is_out(m) && (m->first || (t->settings.batch_after_ms > 0 &&
+						t->now - since >= t->settings.batch_after_ms));
 }
 
 /* True if @a is served before @b. */
@@ -199,7 +168,7 @@ static enum rank rank_victim(const struct turns *t, const struct account *e,
 		return RANK_NOT;
 	if (books_pinned_at(x) > 0)
 		return RANK_NOT;
-	if (is_out(x))
+	if (books_is_out(x))
 		return x->paused ? RANK_NOT : x->wants ? RANK_WAITS : RANK_OUT;
 	if (x->paused || (books_is_on_drained(t, x) && !x->given && !x->ngrows))
 		return RANK_NOT;
@@ -207,8 +176,9 @@ static enum rank rank_victim(const struct turns *t, const struct account *e,
 		return RANK_IDLE;
 	if (may_stop(t, e, x, head))
 		return RANK_STOPPED;
-	return t->settings.batch_after_ms > 0 && is_out(e) && x->class > e->class ? RANK_HIGHER
-										  : RANK_NOT;
+	return t->settings.batch_after_ms > 0 && books_is_out(e) && x->class > e->class
+		       ? RANK_HIGHER
+		       : RANK_NOT;
 }
 
 static bool slots_are_free(const struct turns *t, const struct account *m)
@@ -340,52 +310,6 @@ static bool has_alone(struct turns *t, const struct account *e, int gpu, const s
 	return true;
 }
 
-static bool has_all_room(const struct account *e)
-{
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (e->need[g].total > e->need[g].room)
-			return false;
-	return true;
-}
-
-/* It runs, may do so without another word, or is about to. */
-static bool may_run(const struct account *x)
-{
-	return x->phase == PHASE_RUNS || (x->phase == PHASE_LEAVING && x->ran) ||
-	       (x->phase == PHASE_ENTERS && (x->slot || has_all_room(x)));
-}
-
-/* It may have work on @gpu, also without memory there. */
-static bool is_on(const struct account *m, int gpu)
-{
-	return books_uses(m, gpu) || m->need[gpu].context;
-}
-
-/* The context of @e or @x was out once, and they use a GPU together: they must not run at once. */
-static bool keeps_out(const struct account *e, const struct account *x)
-{
-	if (x == e || !(e->alone || x->alone) || !may_run(x))
-		return false;
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (is_on(e, g) && is_on(x, g))
-			return true;
-	return false;
-}
-
-static bool has_turn(const struct account *m)
-{
-	return (m->phase == PHASE_RUNS && !m->came) || (m->phase == PHASE_ENTERS && m->told);
-}
-
-void turns_check(const struct turns *t)
-{
-	books_check(t);
-	/* Nobody got a turn beside one that must run alone. */
-	FOR_EACH_MEMBER(t, e)
-		FOR_EACH_MEMBER(t, x)
-			assert(!has_turn(e) || !has_turn(x) || !keeps_out(e, x));
-}
-
 static void add_whole(struct choice *c, struct account *x, int64_t *missing)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
@@ -400,7 +324,7 @@ static bool choose_others(struct turns *t, const struct account *e, bool head, s
 			  int64_t *missing)
 {
 	FOR_EACH_MEMBER(t, x) {
-		if (!keeps_out(e, x))
+		if (!books_keeps_out(e, x))
 			continue;
 		if (!rank_victim(t, e, x, head) || !slots_are_free(t, x))
 			return false;
@@ -431,7 +355,7 @@ static bool choose_context(struct turns *t, const struct account *e, bool head, 
 
 	FOR_EACH_MEMBER(t, x) {
 		enum rank rank =
-			context_for(t, e, x, gpu) ? rank_context(t, e, x, head, c) : RANK_NOT;
+			books_context_for(t, e, x, gpu) ? rank_context(t, e, x, head, c) : RANK_NOT;
 
 		if (rank > best_rank || (rank && rank == best_rank && x->vtime > best->vtime)) {
 			best = x;
@@ -588,7 +512,7 @@ static void order_answer(struct turns *t, struct account *m, int i, enum turns_o
 static bool is_kept_out_by_others(struct turns *t, const struct account *e)
 {
 	FOR_EACH_MEMBER(t, x)
-		if (keeps_out(e, x))
+		if (books_keeps_out(e, x))
 			return true;
 	return false;
 }
@@ -670,7 +594,7 @@ static void hand_over(struct turns *t, struct account *e)
 			books_end_handover(t, e);
 			return;
 		}
-	} else if (!has_all_room(e) && books_unfit_on(t, e) >= 0) {
+	} else if (!books_has_all_room(e) && books_unfit_on(t, e) >= 0) {
 		/* NVML has yet to show that they have gone. */
 		if (!e->gets_contexts || t->now - e->progress_at > limit)
 			break_off(t, e);
@@ -679,7 +603,7 @@ static void hand_over(struct turns *t, struct account *e)
 		grant(t, e);
 	}
 	/* Those who were asked have given less than was hoped for, or others took it: choose again. */
-	if (!leaving && (e->phase == PHASE_RUNS || !has_all_room(e) || is_overdrawn(t, e)))
+	if (!leaving && (e->phase == PHASE_RUNS || !books_has_all_room(e) || is_overdrawn(t, e)))
 		break_off(t, e);
 	else if (t->now - e->progress_at > limit)
 		break_off(t, e);
@@ -723,7 +647,7 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 /* An entrant whose hand-over got stuck, and that has all the room it needs. */
 static bool only_waits(struct turns *t, const struct account *e)
 {
-	if (e->phase != PHASE_ENTERS || !has_all_room(e))
+	if (e->phase != PHASE_ENTERS || !books_has_all_room(e))
 		return false;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL))
@@ -746,7 +670,7 @@ static void go_first(struct turns *t, struct account *e)
 {
 	e->first = true;
 	FOR_EACH_MEMBER(t, x)
-		if (share_gpu(x, e))
+		if (books_share_gpu(x, e))
 			x->kept_since = t->now;
 }
 
@@ -787,7 +711,7 @@ static void serve(struct turns *t)
 		bool head = true;
 
 		for (size_t j = 0; j < i; j++)
-			head &= !share_gpu(queue[i], queue[j]);
+			head &= !books_share_gpu(queue[i], queue[j]);
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
@@ -827,7 +751,7 @@ static void refuse_pinned(struct turns *t, struct account *m)
 	FOR_EACH_MEMBER(t, x) {
 		double other = books_pinned_at(x);
 
-		later |= x != m && other > 0 && share_gpu(m, x) &&
+		later |= x != m && other > 0 && books_share_gpu(m, x) &&
 			 (other < since || (other <= since && x->id < m->id));
 	}
 	for (int i = m->ngrows; later && i-- > 0;)
@@ -843,7 +767,7 @@ static void watch(struct turns *t)
 
 		FOR_EACH_MEMBER(t, other)
 			on |= other != m && other->wait_since > 0 && !other->paused &&
-			      share_gpu(m, other);
+			      books_share_gpu(m, other);
 		if (on != m->watched &&
 		    books_order(t,
 				&(struct turns_order){.kind = TURNS_WATCH, .id = m->id, .on = on}))
@@ -863,7 +787,7 @@ static bool makes_way(const struct turns *t, const struct account *m)
 	if (m->phase != PHASE_RUNS || m->paused || m->slot || books_pinned_at(m) > 0)
 		return false;
 	FOR_EACH_MEMBER(t, x)
-		if (keeps_out(m, x) && x->phase != PHASE_LEAVING && !x->paused &&
+		if (books_keeps_out(m, x) && x->phase != PHASE_LEAVING && !x->paused &&
 		    was_there_before(x, m))
 			return true;
 	return false;
