@@ -1,75 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single decisions, of members that are as the test has put them into the books. */
-#include "tests/unit/daemon/turns_world.h"
-#include "tools/daemon/turns/books.h"
-#include "tests/check_suite.h"
-
-#define NOW      1000000.0
-#define CAPACITY (100 * GIB)
-
-static struct turns_order orders[64];
-static size_t norders;
-
-static struct turns *begin(double quantum)
-{
-	const struct turns_settings settings = {.quantum_ms = quantum, .idle_ms = 500};
-	struct turns *t = turns_new(&settings);
-
-	ck_assert_ptr_nonnull(t);
-	turns_capacity(t, 0, CAPACITY);
-	t->now = NOW;
-	return t;
-}
-
-/* It runs, with @gib GiB, for long. */
-static struct account *runs(struct turns *t, uint64_t gib)
-{
-	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
-
-	turns_need(t, m->id, 0, gib * GIB, gib * GIB, NOW);
-	m->phase_since = 0;
-	m->vtime = 0;
-	return m;
-}
-
-/* It has no memory on the GPU, and waits since @ago ms for all of it. */
-static struct account *waits(struct turns *t, uint64_t gib, double ago, double vtime)
-{
-	struct account *m = books_find(t, turns_join(t, TURNS_BATCH, 1, NOW));
-
-	turns_need(t, m->id, 0, 0, gib * GIB, NOW);
-	m->phase = PHASE_OUT;
-	m->phase_since = 0;
-	turns_want(t, m->id, NOW);
-	m->wait_since = NOW - ago;
-	m->vtime = vtime;
-	return m;
-}
-
-static void decide(struct turns *t, double now)
-{
-	norders = turns_decide(t, now, orders, 64);
-	ck_assert_uint_lt(norders, 64);
-	turns_check(t);
-}
-
-/* The order of @kind that @m gets; NULL: none. */
-static const struct turns_order *order_of(enum turns_order_kind kind, const struct account *m)
-{
-	for (size_t i = 0; i < norders; i++)
-		if (orders[i].kind == kind && orders[i].id == m->id)
-			return &orders[i];
-	return NULL;
-}
-
-/* Who gets the memory of @m, if that is given away. */
-static uint32_t successor(struct turns *t, struct account *m, double now)
-{
-	turns_give(t, m->id, now);
-	decide(t, now);
-	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, m));
-	return m->leaves_for;
-}
+#include "tests/unit/daemon/decisions.h"
 
 START_TEST(the_one_that_had_less_is_served_first)
 {
@@ -106,92 +37,6 @@ START_TEST(the_higher_class_is_served_first)
 	/* It runs in the same class, so that it is stopped for its gift alone. */
 	first->class = TURNS_INTERACTIVE;
 	ck_assert_uint_eq(successor(t, first, NOW + 20), interactive->id);
-	turns_free(t);
-}
-END_TEST
-
-/* Behind one of its own class it waits as ever, whoever runs on another GPU. */
-START_TEST(one_that_a_higher_class_keeps_out_gets_a_turn)
-{
-	for (int i = 0; i < 3; i++) {
-		struct turns *t = begin(10000);
-		struct account *first = runs(t, 90), *elsewhere = runs(t, 0);
-
-		turns_need(t, elsewhere->id, 1, GIB, GIB, NOW);
-		elsewhere->class = TURNS_INTERACTIVE;
-		t->settings.batch_after_ms = 90000;
-		first->class = i ? TURNS_INTERACTIVE : TURNS_BATCH;
-		first->phase_since = NOW - 100;
-		waits(t, 90, i == 1 ? 80000 : 100000, 0);
-		decide(t, NOW + 20);
-		ck_assert_int_eq(order_of(TURNS_YIELD, first) != NULL, i == 2);
-		turns_free(t);
-	}
-}
-END_TEST
-
-/* It has gone before the higher class, and has got nothing: so another one does not, either. */
-START_TEST(a_turn_that_fails_was_one)
-{
-	struct turns *t = begin(10000);
-	struct account *first = runs(t, 90), *waiter;
-
-	t->settings.batch_after_ms = 90000;
-	first->class = TURNS_INTERACTIVE;
-	waiter = waits(t, 90, 100000, 0);
-	waits(t, 90, 100000, 50000);
-	decide(t, NOW + 20);
-	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
-	turns_freed(t, first->id, 90 * GIB, NOW + 40);
-	turns_ended(t, first->id, TURNS_OK, NOW + 40);
-	decide(t, NOW + 40);
-	turns_ended(t, waiter->id, TURNS_FAILED, NOW + 60);
-	turns_want(t, first->id, NOW + 80);
-	decide(t, NOW + 80);
-	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, first));
-	turns_need(t, first->id, 0, 90 * GIB, 90 * GIB, NOW + 100);
-	turns_ended(t, first->id, TURNS_OK, NOW + 100);
-	for (int s = 1; s < 80; s++) {
-		decide(t, NOW + 1000 * s);
-		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
-	}
-	turns_free(t);
-}
-END_TEST
-
-/* Behind its own class, and on a drained GPU. */
-START_TEST(other_waits_do_not_count)
-{
-	for (int drained = 0; drained < 2; drained++) {
-		struct turns *t = begin(10000);
-		struct account *first = runs(t, 90);
-
-		t->settings.batch_after_ms = 90000;
-		first->phase_since = NOW - 100;
-		first->class = drained ? TURNS_INTERACTIVE : TURNS_BATCH;
-		turns_drain(t, 0, drained);
-		waits(t, 90, 100000, 0);
-		decide(t, NOW + 20);
-		first->class = TURNS_INTERACTIVE;
-		turns_drain(t, 0, false);
-		decide(t, NOW + 90000);
-		ck_assert_ptr_null(order_of(TURNS_YIELD, first));
-		decide(t, NOW + 90020);
-		ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
-		turns_free(t);
-	}
-}
-END_TEST
-
-START_TEST(one_that_goes_first_is_served_first)
-{
-	struct turns *t = begin(10000);
-	struct account *first = runs(t, 90), *waiter;
-
-	t->settings.batch_after_ms = 90000;
-	waits(t, 90, 100, 0)->class = TURNS_INTERACTIVE;
-	waiter = waits(t, 90, 90000, 0);
-	ck_assert_uint_eq(successor(t, first, NOW), waiter->id);
 	turns_free(t);
 }
 END_TEST
@@ -590,10 +435,6 @@ int main(void)
 	tcase_add_test(cases, the_one_that_had_less_is_served_first);
 	tcase_add_test(cases, of_two_that_starve_the_first_is_served_first);
 	tcase_add_test(cases, the_higher_class_is_served_first);
-	tcase_add_test(cases, one_that_a_higher_class_keeps_out_gets_a_turn);
-	tcase_add_test(cases, a_turn_that_fails_was_one);
-	tcase_add_test(cases, other_waits_do_not_count);
-	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);

@@ -229,6 +229,7 @@ void books_advance(struct turns *t, double now)
 	FOR_EACH_MEMBER(t, m) {
 		if (books_is_active(m) || drains(m))
 			m->vtime += passed * share_of(t, m) / m->weight;
+		m->kept_ms += m->kept ? passed : 0;
 		if (now - m->got_at >= BOOKS_GOT_MS)
 			for (int g = 0; g < TURNS_GPUS; g++)
 				m->need[g].promised = 0;
@@ -273,6 +274,7 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
 		m->wants = m->given = m->woken = m->released = false;
+		m->kept_ms = 0;
 		books_end_room(m);
 		/* An allocation keeps its place among those who wait. */
 		m->wait_since = waits_since(m);

@@ -57,6 +57,7 @@ struct account {
 	bool rests;     /* the same: its kernels have ended */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
+	bool kept;      /* those of a higher class keep it out */
 	bool first;     /* it got its turn before those of a higher class, which leave it that */
 	bool told;      /* of its room, since it entered */
 	bool alone;     /* its context was out once: it runs beside nobody */
@@ -75,8 +76,8 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double kept_since; /* before, not only those of a higher class kept it out */
-	double got_at;     /* the last allocation was promised its memory, or it got all back */
+	double kept_ms; /* for which those of a higher class have kept it out (kept.h) */
+	double got_at;  /* the last allocation was promised its memory, or it got all back */
 	double taken_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/daemon/turns/books.h"
+#include "tools/daemon/turns/kept.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,22 +73,13 @@ static bool is_starved(const struct turns *t, const struct account *m)
 	return m->wait_since > 0 && t->now - m->wait_since > turns * books_quantum(t);
 }
 
-/* Those of a higher class alone have kept it out for as long as they may. */
-static bool goes_first(const struct turns *t, const struct account *m)
-{
-	double since = m->kept_since > m->wait_since ? m->kept_since : m->wait_since;
-
-	return books_is_out(m) && (m->first || (t->settings.batch_after_ms > 0 &&
-						t->now - since >= t->settings.batch_after_ms));
-}
-
 /* True if @a is served before @b. */
 static bool precedes(const struct turns *t, const struct account *a, const struct account *b)
 {
 	double step = books_quantum(t) / 4;
 	int64_t turn_a = (int64_t)(a->vtime / step), turn_b = (int64_t)(b->vtime / step);
 	bool starved_a = is_starved(t, a), starved_b = is_starved(t, b);
-	bool first_a = goes_first(t, a), first_b = goes_first(t, b);
+	bool first_a = kept_goes_first(t, a), first_b = kept_goes_first(t, b);
 
 	if (a->ending != b->ending)
 		return a->ending;
@@ -139,7 +130,8 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 	if (e->ending || x->given)
 		return true;
 	if (e->class != x->class)
-		return e->class > x->class && !(x->first && ran < quantum);
+		return (e->class > x->class && !(x->first && ran < quantum)) ||
+		       kept_goes_first(t, e);
 	/* Both wait for long, so that neither uses what it has: the first one gets it. */
 	if (x->ngrows && waited >= residence(t) && ran >= residence(t) && precedes(t, e, x))
 		return true;
@@ -152,7 +144,6 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 /* How gladly @x's memory is taken for @e: the higher, the sooner. */
 enum rank {
 	RANK_NOT,
-	RANK_HIGHER, /* only for one that goes before the higher class of @x */
 	RANK_STOPPED,
 	RANK_IDLE,
 	RANK_WAITS,
@@ -174,11 +165,7 @@ static enum rank rank_victim(const struct turns *t, const struct account *e,
 		return RANK_NOT;
 	if (books_is_idle(x) && !x->ngrows)
 		return RANK_IDLE;
-	if (may_stop(t, e, x, head))
-		return RANK_STOPPED;
-	return t->settings.batch_after_ms > 0 && books_is_out(e) && x->class > e->class
-		       ? RANK_HIGHER
-		       : RANK_NOT;
+	return may_stop(t, e, x, head) ? RANK_STOPPED : RANK_NOT;
 }
 
 static bool slots_are_free(const struct turns *t, const struct account *m)
@@ -655,53 +642,19 @@ static bool only_waits(struct turns *t, const struct account *e)
 	return true;
 }
 
-/* One of the chosen is of a higher class, and not to be stopped unless @e goes first. */
-static bool stops_higher(const struct turns *t, const struct account *e, bool head,
-			 const struct choice *c)
-{
-	for (size_t i = 0; i < c->n; i++)
-		if (rank_victim(t, e, c->victim[i], head) == RANK_HIGHER)
-			return true;
-	return false;
-}
-
-/* It has its turn before those of a higher class. Who else may do so waits for it anew. */
-static void go_first(struct turns *t, struct account *e)
-{
-	e->first = true;
-	FOR_EACH_MEMBER(t, x)
-		if (books_share_gpu(x, e))
-			x->kept_since = t->now;
-}
-
-static void serve_one(struct turns *t, struct account *e, bool head)
-{
-	static struct choice choice;
-	bool first = goes_first(t, e);
-
-	if (!choose_for(t, e, head, &choice)) {
-		e->kept_since = t->now;
-		return;
-	}
-	if (!first && stops_higher(t, e, head, &choice))
-		return;
-	if (first)
-		go_first(t, e);
-	begin(t, e, &choice);
-}
-
 static void serve(struct turns *t)
 {
 	struct account *queue[TURNS_MEMBERS];
+	static struct choice choice;
 	size_t n = 0;
 
 	FOR_EACH_MEMBER(t, m) {
+		bool wants = wants_turn(t, m) && !only_waits(t, m);
 		size_t i = n;
 
-		if (!wants_turn(t, m) || only_waits(t, m)) {
-			m->kept_since = t->now;
+		kept_look(t, m, wants);
+		if (!wants)
 			continue;
-		}
 		for (; i && precedes(t, m, queue[i - 1]); i--)
 			queue[i] = queue[i - 1];
 		queue[i] = m;
@@ -715,7 +668,11 @@ static void serve(struct turns *t)
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
-		serve_one(t, queue[i], head);
+		if (!choose_for(t, queue[i], head, &choice))
+			continue;
+		if (kept_goes_first(t, queue[i]))
+			kept_go(t, queue[i]);
+		begin(t, queue[i], &choice);
 	}
 }
 

@@ -78,7 +78,7 @@ struct turns_settings {
 	double takes_ms;     /* for which a member may leave room that it was given; 0: 30 s */
 	double context_after_ms; /* of members that do not say themselves: turns_context_after(); 0: never */
 	/*
-	 * One that only those of a higher class keep out for so long gets a turn before them, and on its GPUs no other
+	 * One that those of a higher class keep out for so long (kept.h) gets a turn before them, and on its GPUs no other
 	 * one does so sooner than that after it; 0: never.
 	 */
 	double batch_after_ms;

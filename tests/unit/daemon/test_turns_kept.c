@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Those of the lower class whom the higher one keeps out. */
+#include "tests/unit/daemon/decisions.h"
+
+#define AFTER 90000.0
+
+static struct turns *t;
+
+static void setup(void)
+{
+	t = begin(20 * AFTER);
+	turns_capacity(t, 1, CAPACITY);
+	t->settings.batch_after_ms = AFTER;
+}
+
+static void teardown(void)
+{
+	turns_free(t);
+}
+
+static struct account *interactive(uint64_t gib)
+{
+	struct account *m = runs(t, gib);
+
+	m->class = TURNS_INTERACTIVE;
+	return m;
+}
+
+static bool is_stopped(const struct account *m, double now)
+{
+	decide(t, now);
+	return order_of(TURNS_YIELD, m);
+}
+
+/* After so long, and not for one of its own class, or one on another GPU. */
+START_TEST(one_that_a_higher_class_keeps_out_gets_a_turn)
+{
+	struct account *first = interactive(90), *elsewhere = interactive(0);
+	struct account *waiter = waits(t, 90, 0, 0);
+
+	turns_need(t, elsewhere->id, 1, CAPACITY + GIB, CAPACITY + GIB, NOW);
+	if (_i)
+		first->class = TURNS_BATCH;
+	ck_assert(!is_stopped(first, NOW));
+	ck_assert_int_eq(waiter->kept, !_i);
+	ck_assert(!is_stopped(first, NOW + AFTER - 1));
+	ck_assert_int_eq(is_stopped(first, NOW + AFTER), !_i);
+}
+END_TEST
+
+/* It has gone before the higher class, and has got nothing: so another one does not, either. */
+START_TEST(a_turn_that_fails_was_one)
+{
+	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
+	double now = NOW + AFTER;
+
+	waits(t, 90, 0, 50000);
+	decide(t, NOW);
+	ck_assert(is_stopped(first, now));
+	turns_freed(t, first->id, 90 * GIB, now + 20);
+	turns_ended(t, first->id, TURNS_OK, now + 20);
+	decide(t, now + 20);
+	turns_ended(t, waiter->id, TURNS_FAILED, now + 40);
+	turns_want(t, first->id, now + 60);
+	decide(t, now + 60);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, first));
+	turns_need(t, first->id, 0, 90 * GIB, 90 * GIB, now + 80);
+	turns_ended(t, first->id, TURNS_OK, now + 80);
+	for (int s = 1; s < 90; s++)
+		ck_assert(!is_stopped(first, now + 1000 * s));
+}
+END_TEST
+
+/* While its own class keeps it out, or its GPU is drained, its time stands still. */
+START_TEST(other_waits_do_not_count)
+{
+	struct account *first = interactive(90);
+
+	waits(t, 90, 0, 0);
+	decide(t, NOW);
+	if (_i)
+		turns_drain(t, 0, true);
+	else
+		first->class = TURNS_BATCH;
+	ck_assert(!is_stopped(first, NOW + 60000));
+	turns_drain(t, 0, false);
+	first->class = TURNS_INTERACTIVE;
+	ck_assert(!is_stopped(first, NOW + 120000));
+	ck_assert(!is_stopped(first, NOW + 120000 + AFTER - 60001));
+	ck_assert(is_stopped(first, NOW + 120000 + AFTER - 60000));
+}
+END_TEST
+
+/* On the other GPU two change places. */
+static void change_places(struct account *from, struct account *to, double now)
+{
+	turns_give(t, from->id, now);
+	decide(t, now);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, from));
+	turns_freed(t, from->id, 90 * GIB, now + 500);
+	turns_ended(t, from->id, TURNS_OK, now + 500);
+	turns_want(t, from->id, now + 500);
+	decide(t, now + 500);
+	turns_need(t, to->id, 1, 90 * GIB, 90 * GIB, now + 1000);
+	turns_ended(t, to->id, TURNS_OK, now + 1000);
+	decide(t, now + 1000);
+}
+
+/* The interactive job has both GPUs, so that it cannot be stopped meanwhile. */
+START_TEST(hand_overs_on_another_gpu_count)
+{
+	struct account *first = interactive(90), *pair[2] = {runs(t, 0), runs(t, 0)};
+
+	turns_need(t, first->id, 1, GIB, GIB, NOW);
+	for (int i = 0; i < 2; i++)
+		turns_need(t, pair[i]->id, 1, i ? 0 : 90 * GIB, 90 * GIB, NOW);
+	pair[1]->phase = PHASE_OUT;
+	turns_want(t, pair[1]->id, NOW);
+	waits(t, 90, 0, 0);
+	decide(t, NOW);
+	for (int i = 0; i < 9; i++) {
+		ck_assert(!is_stopped(first, NOW + i * 10000));
+		change_places(pair[i % 2], pair[1 - i % 2], NOW + i * 10000);
+	}
+	ck_assert(is_stopped(first, NOW + AFTER));
+}
+END_TEST
+
+START_TEST(one_that_goes_first_is_served_first)
+{
+	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
+
+	waits(t, 90, 100, 0)->class = TURNS_INTERACTIVE;
+	decide(t, NOW);
+	ck_assert_uint_eq(successor(t, first, NOW + AFTER), waiter->id);
+}
+END_TEST
+
+/* Its own class does so as well, or alone: the higher one is not stopped in vain. */
+START_TEST(one_that_goes_first_stops_nobody_of_its_class)
+{
+	struct account *first = interactive(_i ? 50 : 10), *other = runs(t, _i ? 50 : 80);
+	struct account *waiter = waits(t, _i ? 90 : 20, 0, 0);
+
+	waiter->kept_ms = AFTER;
+	other->phase_since = NOW - 100;
+	ck_assert(!is_stopped(first, NOW));
+	ck_assert_int_eq(waiter->kept, _i);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, other));
+}
+END_TEST
+
+START_TEST(after_a_turn_its_time_begins_anew)
+{
+	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
+
+	decide(t, NOW);
+	ck_assert_uint_eq(successor(t, first, NOW + 60000), waiter->id);
+	turns_freed(t, first->id, 90 * GIB, NOW + 60020);
+	turns_ended(t, first->id, TURNS_OK, NOW + 60020);
+	decide(t, NOW + 60020);
+	turns_ended(t, waiter->id, TURNS_OK, NOW + 60040);
+	ck_assert_double_eq(waiter->kept_ms, 0);
+}
+END_TEST
+
+/* Nor one that nobody can stop now. It needs more than the books have, so that it has the GPU alone. */
+START_TEST(only_those_that_run_keep_it_out)
+{
+	struct account *first = interactive(90), *waiter = waits(t, 101, 0, 0);
+
+	first->giving.until = NOW + AFTER;
+	turns_idle(t, first->id, _i == 1, NOW);
+	turns_paused(t, first->id, _i == 2, NOW);
+	if (_i == 3)
+		first->phase = PHASE_OUT;
+	decide(t, NOW);
+	ck_assert_int_eq(waiter->kept, !_i);
+}
+END_TEST
+
+/* One that must run alone, and one without whose context there is not enough. */
+START_TEST(small_ones_of_a_higher_class_keep_it_out)
+{
+	struct account *first = interactive(5), *waiter = waits(t, 90, 2000, 0);
+
+	if (_i < 2) {
+		first->alone = _i;
+	} else {
+		turns_there(t, 0, 89 * GIB);
+		turns_context_after(t, first->id, 1000);
+		turns_context(t, first->id, 0, GIB, NOW);
+		first->class = _i == 2 ? TURNS_INTERACTIVE : TURNS_BATCH;
+		first->giving.until = NOW + AFTER;
+	}
+	decide(t, NOW);
+	ck_assert_int_eq(waiter->kept, _i == 1 || _i == 2);
+}
+END_TEST
+
+/* The higher one never idles. */
+START_TEST(the_lower_class_has_what_is_set)
+{
+	const struct turns_settings settings = {.quantum_ms = QUANTUM,
+						.batch_after_ms = 9 * QUANTUM};
+	int n = 1 + 4 * _i;
+	double served[6], sum = 0;
+	struct world w;
+
+	world_begin(&w, QUANTUM);
+	turns_set(w.t, &settings);
+	for (int i = 0; i <= n; i++)
+		job_start(&w, 0, 80 * GIB, i < n ? TURNS_BATCH : TURNS_INTERACTIVE, 1);
+	world_run(&w, 60000);
+	world_measure(&w, n + 1, 60 * QUANTUM, served);
+	for (int i = 0; i < n; i++) {
+		ck_assert_double_ge(served[i], QUANTUM * 9 / 10);
+		sum += served[i];
+	}
+	ck_assert_double_eq_tol(sum / (60 * QUANTUM), 0.1, 0.02);
+	ck_assert_double_ge(served[n] / (60 * QUANTUM), 0.85);
+	world_end(&w);
+}
+END_TEST
+
+/* Of the small ones two fit beside the higher one, and the third one takes turns with them. */
+START_TEST(small_ones_do_not_keep_a_large_one_out)
+{
+	const struct turns_settings settings = {.quantum_ms = QUANTUM,
+						.batch_after_ms = 9 * QUANTUM};
+	double served[5];
+	struct world w;
+
+	world_begin(&w, QUANTUM);
+	turns_set(w.t, &settings);
+	for (int i = 0; i < 5; i++)
+		job_start(&w, 0,
+			  (i == 0  ? 110
+			   : i < 4 ? 25
+				   : 80) *
+				  GIB,
+			  i < 4 ? TURNS_BATCH : TURNS_INTERACTIVE, 1);
+	world_run(&w, 60000);
+	world_measure(&w, 5, 60 * QUANTUM, served);
+	ck_assert_double_ge(served[0], 4 * QUANTUM);
+	ck_assert_double_ge(served[4] / (60 * QUANTUM), 0.85);
+	world_end(&w);
+}
+END_TEST
+
+/* Whom the higher class leaves room is kept out by its own. */
+START_TEST(the_own_class_is_served_as_ever)
+{
+	const struct turns_settings settings = {.quantum_ms = 12 * QUANTUM,
+						.batch_after_ms = 9 * QUANTUM};
+	double served[3];
+	struct world w;
+
+	world_begin(&w, 0);
+	turns_set(w.t, &settings);
+	job_start(&w, 0, 80 * GIB, TURNS_BATCH, 10);
+	job_start(&w, 0, 80 * GIB, TURNS_BATCH, 1);
+	job_start(&w, 0, 20 * GIB, TURNS_INTERACTIVE, 1);
+	world_run(&w, 60000);
+	world_measure(&w, 3, 24 * 11 * QUANTUM, served);
+	ck_assert_double_eq_tol(served[0] / (served[0] + served[1]), 10.0 / 11, 0.02);
+	ck_assert_int_eq(w.jobs[2].stopped, 0);
+	world_end(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("turns_kept");
+	TCase *cases = tcase_create("turns_kept"), *worlds = tcase_create("worlds");
+
+	tcase_add_checked_fixture(cases, setup, teardown);
+	tcase_add_loop_test(cases, one_that_a_higher_class_keeps_out_gets_a_turn, 0, 2);
+	tcase_add_test(cases, a_turn_that_fails_was_one);
+	tcase_add_loop_test(cases, other_waits_do_not_count, 0, 2);
+	tcase_add_test(cases, hand_overs_on_another_gpu_count);
+	tcase_add_test(cases, one_that_goes_first_is_served_first);
+	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);
+	tcase_add_test(cases, after_a_turn_its_time_begins_anew);
+	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
+	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
+	suite_add_tcase(suite, cases);
+	tcase_add_loop_test(worlds, the_lower_class_has_what_is_set, 0, 2);
+	tcase_add_test(worlds, small_ones_do_not_keep_a_large_one_out);
+	tcase_add_test(worlds, the_own_class_is_served_as_ever);
+	suite_add_tcase(suite, worlds);
+	return check_suite_run(suite);
+}

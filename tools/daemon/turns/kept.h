@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_KEPT_H
+#define CUDAW_KEPT_H
+/*
+ * Those of a higher class keep a member out as long as they run, and it would not have room if all others gave what
+ * they have. That time counts (kept_ms in books.h), any other is left out: a hand-over, or a wait for those of its own
+ * class. After batch_after_ms of it the member goes first: it may stop the higher class, and has one turn. For the
+ * members on its GPUs the time begins anew then; for the member itself also after any other turn.
+ */
+#include "tools/daemon/turns/books.h"
+
+/* Before each decision. @wants: @m may have a turn. */
+void kept_look(const struct turns *t, struct account *m, bool wants);
+/* @m is out, and has its turn before those of a higher class, or may have it. */
+bool kept_goes_first(const struct turns *t, const struct account *m);
+/* It has it, also if it gets no further than to begin it. */
+void kept_go(struct turns *t, struct account *m);
+
+#endif
