@@ -198,25 +198,18 @@ static struct account *best_victim(struct turns *t, const struct account *e, boo
 {
 	struct account *best = NULL;
 	enum rank best_rank = RANK_NOT;
-	bool best_is_enough = false;
 
 	FOR_EACH_MEMBER(t, x) {
 		enum rank rank = rank_victim(t, e, x, head);
-		/* A small one is not stopped as well if a large one has to be. */
 		bool helps = false, chosen = place_of(c, x) < c->n;
-		bool is_enough = rank <= RANK_STOPPED;
 
-		for (int g = 0; g < TURNS_GPUS; g++) {
+		for (int g = 0; g < TURNS_GPUS; g++)
 			helps |= missing[g] > 0 && books_held(x, g);
-			is_enough &= missing[g] <= (int64_t)books_held(x, g);
-		}
 		if (!rank || chosen || !helps || !slots_are_free(t, x))
 			continue;
-		if (rank > best_rank || (rank == best_rank && is_enough > best_is_enough) ||
-		    (rank == best_rank && is_enough == best_is_enough && x->vtime > best->vtime)) {
+		if (rank > best_rank || (rank == best_rank && x->vtime > best->vtime)) {
 			best = x;
 			best_rank = rank;
-			best_is_enough = is_enough;
 		}
 	}
 	return best;
@@ -259,18 +252,19 @@ static void add_missing(struct choice *c, struct account *x, int64_t *missing)
 	c->victim[c->n++] = x;
 }
 
-/* Stop none of those chosen after the first @fixed, which were to give what is @missing, without need. */
+/*
+ * Of those chosen after the first @fixed, which were to give what is @missing, stop none without need: the last chosen
+ * is spared first.
+ */
 static void spare(struct turns *t, const struct account *e, bool head, struct choice *c,
 		  size_t fixed, int64_t *missing)
 {
 	size_t n;
 
-	for (size_t i = fixed; i < c->n;) {
+	for (size_t i = c->n; i-- > fixed;) {
 		if (rank_victim(t, e, c->victim[i], head) > RANK_STOPPED ||
-		    !is_enough_without(c, fixed, c->victim[i], missing)) {
-			i++;
+		    !is_enough_without(c, fixed, c->victim[i], missing))
 			continue;
-		}
 		c->n--;
 		memmove(c->victim + i, c->victim + i + 1, (c->n - i) * sizeof(*c->victim));
 	}
