@@ -382,6 +382,7 @@ START_TEST(one_that_has_waited_alone_runs_on_where_turns_end)
 }
 END_TEST
 
+/* A process that is to stop is paused in the books, and says nothing more when it has stopped. */
 START_TEST(one_that_is_paused_while_it_gives_a_part_gives_all)
 {
 	struct turns *t = begin(10000);
