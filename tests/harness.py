@@ -244,7 +244,9 @@ def run_case(number, name, case):
         try:
             undo(good)
         except Exception as error:
-            good, note = False, note_of(error)
+            # What fails in a case may be the cause of what fails after it.
+            later = note_of(error)
+            good, note = False, later if good else note
     print(f"{'ok' if good else 'not ok'} {number} - {name}{note}", flush=True)
     return good
 

@@ -197,9 +197,10 @@ exit $bad
 
 
 def test_what_fails_after_a_case_is_its_failure():
-    path = harness_program(scratch(), "fails", "after_case.append(lambda good: equal(1, 2))\n"
-                                               "def test_a(): pass\nmain()")
-    contains(run(path).stdout, "not ok: a: it is 1, should be 2")
+    for case, fails in (("pass", "it is 1, should be 2"), ("equal(3, 4)", "it is 3, should be 4")):
+        path = harness_program(scratch(), "fails", "after_case.append(lambda good: equal(1, 2))\n"
+                                                   f"def test_a(): {case}\nmain()")
+        contains(run(path).stdout, f"not ok: a: {fails}")
 
 
 def test_ci_runs_all_phases_and_ends_with_the_count():
