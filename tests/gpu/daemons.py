@@ -29,15 +29,14 @@ def end_daemons(good):
     if not good and daemons:
         daemons[-1].send_signal(signal.SIGCONT)     # a case may have stopped it
         print("# the last events:\n# " + cudaw("events").stdout[-3000:].replace("\n", "\n# "), flush=True)
-    ended = [daemon.poll() for daemon in daemons]
-    while daemons:
-        daemon = daemons.pop()
+    for daemon in daemons:
         daemon.kill()
-        daemon.wait()
+    ended = [daemon.wait() for daemon in daemons]
+    daemons.clear()
     # It aborts if its books are wrong, and a job that loses it runs on.
     for status in ended:
         judge_end("cudawd", status)
-        check(status in (None, 0, -signal.SIGKILL, -signal.SIGTERM), f"cudawd has ended: {status}")
+        check(status in (0, -signal.SIGKILL, -signal.SIGTERM), f"cudawd has ended: {status}")
 
 
 after_case.append(end_daemons)
