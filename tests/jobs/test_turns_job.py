@@ -8,7 +8,8 @@ import select
 import signal
 import time
 
-from simlib import MIB, SCRATCH, TSAN, kept_descriptors, knows_gpu, process_used, skipped, unsanitized
+from simlib import (MIB, SCRATCH, TSAN, is_stopped, kept_descriptors, knows_gpu, process_used, skipped,
+                    unsanitized)
 from gpulib import BUILD, PATIENCE, Job, Skip, check, cudaw, cudaw_ok, equal, hog, main
 from harness import until
 from lease import EVERYTHING, Lease
@@ -225,6 +226,22 @@ def growth_that_room_does_not_help():
     orders.finish()
 
 
+def it_has_a_second_to_yield(orders):
+    """As the daemon says, and the time in which it is stopped, or frozen, does not count."""
+    orders.lease.send(f"yield {EVERYTHING} 1000")
+    began = time.monotonic()
+    orders.job.until(lambda: '"state": "pausing"' in cudaw_ok("ps", "--json"), 10, "it comes to rest")
+    orders.job.send(signal.SIGSTOP)
+    orders.job.until(lambda: is_stopped(orders.job.pid), 10, "it is stopped")
+    stopped = time.monotonic()
+    time.sleep(1.2)
+    began += time.monotonic() - stopped
+    orders.job.send(signal.SIGCONT)
+    check(orders.lease.until("end").startswith("timeout"), f"the job answered {orders.lease.seen}")
+    had = time.monotonic() - began
+    check(had > 0.85, f"it had {had} s")
+
+
 def growth_during_a_capture():
     """It says so, as the job cannot come to rest; and the capture is good afterwards."""
     orders = Orders()
@@ -233,8 +250,7 @@ def growth_during_a_capture():
     serial, asked = orders.lease.pinned()
     equal(asked, 64 * MIB, "the bytes that it asks for")
     orders.silent()
-    orders.lease.send(f"yield {EVERYTHING} 100")
-    check(orders.lease.until("end").startswith("timeout"), f"the job answered {orders.lease.seen}")
+    it_has_a_second_to_yield(orders)
     orders.lease.send(f"no {serial}")
     equal(orders.answer(), "capture: error 2", "an allocation that is refused")
     orders.send("capture 64")
