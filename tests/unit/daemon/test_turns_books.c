@@ -60,6 +60,26 @@ START_TEST(one_that_ends_is_served_first_for_a_while)
 }
 END_TEST
 
+/* Nobody knows what took so long. */
+START_TEST(a_hand_over_that_was_stuck_is_not_measured)
+{
+	struct turns *t = begin(10000);
+	struct account *first = runs(t, 90), *waiter = waits(t, 90, 100, 0);
+	double price = t->handover_ms;
+
+	first->most_out = 90 * GIB;
+	ck_assert_uint_eq(successor(t, first, NOW), waiter->id);
+	decide(t, NOW + 60000);
+	ck_assert(!waiter->slot);
+	turns_freed(t, first->id, 90 * GIB, NOW + 60020);
+	turns_ended(t, first->id, TURNS_OK, NOW + 60020);
+	decide(t, NOW + 60020);
+	turns_ended(t, waiter->id, TURNS_OK, NOW + 60040);
+	ck_assert_double_eq(t->handover_ms, price);
+	turns_free(t);
+}
+END_TEST
+
 START_TEST(a_turn_lasts_as_the_hand_overs_want)
 {
 	static const double expected[][2] = {
@@ -439,6 +459,7 @@ int main(void)
 	tcase_add_test(cases, of_two_that_starve_the_first_is_served_first);
 	tcase_add_test(cases, the_higher_class_is_served_first);
 	tcase_add_test(cases, one_that_ends_is_served_first_for_a_while);
+	tcase_add_test(cases, a_hand_over_that_was_stuck_is_not_measured);
 	tcase_add_test(cases, a_turn_lasts_as_the_hand_overs_want);
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
 	tcase_add_test(cases, one_on_two_gpus_gets_all_at_once);

@@ -13,6 +13,7 @@
 void books_end_handover(struct turns *t, struct account *m)
 {
 	m->slot = false;
+	m->turn_at = 0;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (t->slot[g] == m->id)
 			t->slot[g] = 0;

@@ -509,11 +509,20 @@ static uint64_t room_on(struct turns *t, const struct account *e, int gpu)
 	return total - base < (uint64_t)bytes ? total : base + (uint64_t)bytes;
 }
 
+/* @e lacks memory somewhere. */
+static bool is_short(struct turns *t, const struct account *e)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL))
+			return true;
+	return false;
+}
+
 /* Give @e what is free. */
 static void grant(struct turns *t, struct account *e)
 {
 	struct turns_order order = {.kind = TURNS_ROOM, .id = e->id};
-	bool more = false, lacking = false;
+	bool more = false;
 
 	if (is_kept_out_by_others(t, e))
 		return;
@@ -522,9 +531,8 @@ static void grant(struct turns *t, struct account *e)
 		order.each[g] = room_on(t, e, g);
 		order.bytes += order.each[g];
 		more |= order.each[g] > books_may_have(e, g);
-		lacking |= lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL);
 	}
-	if (lacking && !(books_takes_parts(e) && more))
+	if (is_short(t, e) && !(books_takes_parts(e) && more))
 		return;
 	if (order.bytes <= books_room(e) && e->told)
 		return;
@@ -552,42 +560,29 @@ static bool is_overdrawn(struct turns *t, const struct account *e)
 	return false;
 }
 
-/* It ends before @e has its memory, and does not count among those that show how long one takes. */
-static void break_off(struct turns *t, struct account *e)
-{
-	e->turn_at = 0;
-	books_end_handover(t, e);
-}
-
 /* One step of the hand-over to @e. */
 static void hand_over(struct turns *t, struct account *e)
 {
 	double leaving = rest_of_leaving(t, e);
-	double limit = STUCK_MS + leaving;
+	bool stuck = t->now - e->progress_at > STUCK_MS + leaving;
+	bool ends = stuck;
 
 	if (e->phase == PHASE_RUNS) {
-		if (e->ngrows && lacks(t, e, e->grows[0].gpu) <= 0) {
+		bool has_room = e->ngrows && lacks(t, e, e->grows[0].gpu) <= 0;
+
+		if (has_room)
 			order_answer(t, e, 0, TURNS_TRY);
-			books_end_handover(t, e);
-			return;
-		}
-		if (!e->ngrows) {
-			books_end_handover(t, e);
-			return;
-		}
+		ends |= has_room || !e->ngrows || !leaving;
 	} else if (!books_has_all_room(e) && books_unfit_on(t, e) >= 0) {
 		/* NVML has yet to show that they have gone. */
-		if (!e->gets_contexts || t->now - e->progress_at > limit)
-			break_off(t, e);
-		return;
+		ends |= !e->gets_contexts;
 	} else {
 		grant(t, e);
+		/* Those who were asked have given less than was hoped for, or others took it: choose again. */
+		ends |= !leaving && (!books_has_all_room(e) || is_overdrawn(t, e));
 	}
-	/* Those who were asked have given less than was hoped for, or others took it: choose again. */
-	if (!leaving && (e->phase == PHASE_RUNS || !books_has_all_room(e) || is_overdrawn(t, e)))
-		break_off(t, e);
-	else if (t->now - e->progress_at > limit)
-		break_off(t, e);
+	if (ends)
+		books_end_handover(t, e);
 }
 
 /* @x is to have more out than ever, and makes the host memory for it: that comes once. */
@@ -628,12 +623,7 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 /* An entrant whose hand-over got stuck, and that has all the room it needs. */
 static bool only_waits(struct turns *t, const struct account *e)
 {
-	if (e->phase != PHASE_ENTERS || !books_has_all_room(e))
-		return false;
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (lacks(t, e, g) > 0 && !has_alone(t, e, g, NULL))
-			return false;
-	return true;
+	return e->phase == PHASE_ENTERS && books_has_all_room(e) && !is_short(t, e);
 }
 
 static void serve(struct turns *t)
