@@ -14,7 +14,8 @@ static size_t norders;
 
 static inline struct turns *begin(double quantum)
 {
-	const struct turns_settings settings = {.quantum_ms = quantum, .idle_ms = 500};
+	const struct turns_settings settings = {
+		.quantum_ms = quantum, .idle_ms = 500, .rest_ms = 16000};
 	struct turns *t = turns_new(&settings);
 
 	ck_assert_ptr_nonnull(t);

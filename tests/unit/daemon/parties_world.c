@@ -9,7 +9,8 @@ struct parties_world w;
 
 void parties_begin(void)
 {
-	const struct turns_settings settings = {.quantum_ms = 1000, .residence_ms = 100};
+	const struct turns_settings settings = {
+		.quantum_ms = 1000, .residence_ms = 100, .rest_ms = 16000, .takes_ms = 30000};
 
 	w = (struct parties_world){.parties = parties_new(&settings), .now = 1000};
 	ck_assert_ptr_nonnull(w.parties);

@@ -10,7 +10,8 @@
 #define AFTER   60000.0
 #define TEN_MIN 600000.0
 
-static struct turns_settings settings = {.quantum_ms = 10000, .residence_ms = 2000};
+static struct turns_settings settings = {
+	.quantum_ms = 10000, .residence_ms = 2000, .rest_ms = 16000};
 static struct turns *t;
 static struct turns_order orders[64];
 static size_t norders;

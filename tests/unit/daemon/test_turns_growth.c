@@ -27,7 +27,8 @@ END_TEST
 /* Hand-overs take longer than turns, so that its job is out and back before the allocation's turn. */
 START_TEST(an_allocation_keeps_its_place_while_its_job_is_out)
 {
-	const struct turns_settings settings = {.quantum_ms = 100, .residence_ms = 100};
+	const struct turns_settings settings = {
+		.quantum_ms = 100, .residence_ms = 100, .rest_ms = 16000};
 	struct world w;
 	struct job *grows;
 
@@ -276,7 +277,7 @@ static uint32_t ordered(struct turns *t, enum turns_order_kind kind, double now)
 /* Its allocation was told to try again, and waits with its process: there is nothing to give. */
 START_TEST(one_that_is_out_is_not_asked_for_what_it_was_promised)
 {
-	const struct turns_settings settings = {.quantum_ms = QUANTUM};
+	const struct turns_settings settings = {.quantum_ms = QUANTUM, .rest_ms = 16000};
 	struct turns *t = turns_new(&settings);
 	uint32_t batch, other;
 

@@ -201,8 +201,8 @@ END_TEST
 /* The higher one never idles. */
 START_TEST(the_lower_class_has_what_is_set)
 {
-	const struct turns_settings settings = {.quantum_ms = QUANTUM,
-						.batch_after_ms = 9 * QUANTUM};
+	const struct turns_settings settings = {
+		.quantum_ms = QUANTUM, .batch_after_ms = 9 * QUANTUM, .rest_ms = 16000};
 	int n = 1 + 4 * _i;
 	double served[6], sum = 0;
 	struct world w;
@@ -226,8 +226,8 @@ END_TEST
 /* Of the small ones two fit beside the higher one, and the third one takes turns with them. */
 START_TEST(small_ones_do_not_keep_a_large_one_out)
 {
-	const struct turns_settings settings = {.quantum_ms = QUANTUM,
-						.batch_after_ms = 9 * QUANTUM};
+	const struct turns_settings settings = {
+		.quantum_ms = QUANTUM, .batch_after_ms = 9 * QUANTUM, .rest_ms = 16000};
 	double served[5];
 	struct world w;
 
@@ -251,8 +251,8 @@ END_TEST
 /* Whom the higher class leaves room is kept out by its own. */
 START_TEST(the_own_class_is_served_as_ever)
 {
-	const struct turns_settings settings = {.quantum_ms = 12 * QUANTUM,
-						.batch_after_ms = 9 * QUANTUM};
+	const struct turns_settings settings = {
+		.quantum_ms = 12 * QUANTUM, .batch_after_ms = 9 * QUANTUM, .rest_ms = 16000};
 	double served[3];
 	struct world w;
 

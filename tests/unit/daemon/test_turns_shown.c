@@ -13,7 +13,8 @@ static size_t norders;
 
 static void setup(void)
 {
-	const struct turns_settings settings = {.quantum_ms = 10000, .idle_ms = 500};
+	const struct turns_settings settings = {
+		.quantum_ms = 10000, .idle_ms = 500, .rest_ms = 16000, .takes_ms = 30000};
 
 	t = turns_new(&settings);
 	ck_assert_ptr_nonnull(t);

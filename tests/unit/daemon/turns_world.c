@@ -312,7 +312,8 @@ void world_run(struct world *w, double ms)
 
 void world_begin(struct world *w, double quantum)
 {
-	const struct turns_settings settings = {.quantum_ms = quantum, .idle_ms = 500};
+	const struct turns_settings settings = {
+		.quantum_ms = quantum, .idle_ms = 500, .rest_ms = 16000};
 
 	*w = (struct world){.capacity = {H200, H200}, .now = 1000, .exact = true};
 	w->t = turns_new(&settings);

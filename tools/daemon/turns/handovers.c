@@ -2,8 +2,7 @@
 /* Members give memory, and get it. */
 #include "tools/daemon/turns/books.h"
 
-#define REST_MS          2000  /* for the kernels of a member that is to leave, at first */
-#define REST_MAX_MS      16000 /* and when that was too short, each time twice as long, by default */
+#define REST_MS          2000   /* for the kernels of a member that is to leave, at first */
 #define BACK_OFF_MS      10000  /* for a member that did not come to rest */
 #define BACK_OFF_RESTS   20.0   /* at most so many times what it had for its kernels */
 #define RETRY_MS         1000   /* for a member that could not take memory back */
@@ -95,16 +94,11 @@ void turns_progress(struct turns *t, uint32_t id, double now)
 		progress(t, m, now);
 }
 
-static double rest_most(const struct turns *t)
-{
-	return t->settings.rest_ms > 0 ? t->settings.rest_ms : REST_MAX_MS;
-}
-
 double books_rest_ms(const struct turns *t, const struct account *m)
 {
 	double ms = m->rest_ms ? m->rest_ms : REST_MS;
 
-	return ms < rest_most(t) ? ms : rest_most(t);
+	return ms < t->settings.rest_ms ? ms : t->settings.rest_ms;
 }
 
 static void back_off(struct turns *t, struct account *m, struct back_off *b, double first_ms)
@@ -176,7 +170,7 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 		fail_yield(t, m, end);
 	if (end == TURNS_NOMEM)
 		tell_of_shortage(t, now);
-	if (end == TURNS_TIMEOUT && books_rest_ms(t, m) < rest_most(t))
+	if (end == TURNS_TIMEOUT && books_rest_ms(t, m) < t->settings.rest_ms)
 		m->rest_ms = 2 * books_rest_ms(t, m);
 	if (end == TURNS_OK)
 		m->giving.ms = 0;

@@ -13,8 +13,7 @@
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
 #define ENDS_MS             12000 /* for which one that ends is served before others */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
-#define TAKES_MS            30000 /* for which a member may leave room that it was given, by default */
-#define TAKES_LATE          10    /* times as long, while others still give memory for it */
+#define TAKES_LATE          10    /* times takes_ms, while others still give memory for it */
 
 static double residence(const struct turns *t)
 {
@@ -759,7 +758,7 @@ static void tell_limit(struct turns *t, struct account *m)
 /* It has room that it does not take, as NVML shows, whatever it says. */
 static bool leaves_room(struct turns *t, const struct account *m)
 {
-	double limit = t->settings.takes_ms > 0 ? t->settings.takes_ms : TAKES_MS;
+	double limit = t->settings.takes_ms;
 	double left = t->now - m->taken_at;
 	uint64_t shown;
 

@@ -74,8 +74,8 @@ struct turns_settings {
 	double quantum_ms;   /* a turn; 0: 20 times the hand-over that was measured, 10 to 120 s */
 	double residence_ms; /* nobody of the same class is stopped sooner; 0: 2 s, or 5 hand-overs */
 	double idle_ms;      /* without calls, until a member is idle; 0: see turns_idle_limit() */
-	double rest_ms;      /* at most, for the kernels of a member that is to leave; 0: 16 s */
-	double takes_ms;     /* for which a member may leave room that it was given; 0: 30 s */
+	double rest_ms;      /* at most, for the kernels of a member that is to leave */
+	double takes_ms;     /* for which a member may leave room that it was given */
 	double context_after_ms; /* of members that do not say themselves: turns_context_after(); 0: never */
 	/*
 	 * One that those of a higher class keep out for so long (kept.h) gets a turn before them, and on its GPUs no other
