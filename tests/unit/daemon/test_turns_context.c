@@ -352,6 +352,18 @@ START_TEST(one_without_memory_counts_by_its_context)
 	decide(100);
 	gives_all(bare, false);
 	ck_assert_ptr_null(order_of(TURNS_ROOM, back));
+	/* Its turn is one, too: the other one does not take it away as it waits again. */
+	gave(bare, false);
+	decide(100);
+	fills(back);
+	turns_want(t, bare->id, now);
+	decide(60000);
+	gives_all(back, false);
+	gave(back, false);
+	turns_want(t, back->id, now);
+	decide(100);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, bare));
+	ck_assert_ptr_null(order_of(TURNS_YIELD, bare));
 }
 END_TEST
 

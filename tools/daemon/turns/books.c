@@ -356,8 +356,7 @@ bool books_may_run(const struct account *m)
 	       (m->phase == PHASE_ENTERS && (m->slot || books_has_all_room(m)));
 }
 
-/* It may have work on @gpu, also without memory there. */
-static bool is_on(const struct account *m, int gpu)
+bool books_is_on(const struct account *m, int gpu)
 {
 	return books_uses(m, gpu) || m->need[gpu].context;
 }
@@ -367,7 +366,7 @@ bool books_keeps_out(const struct account *e, const struct account *x)
 	if (x == e || !(e->alone || x->alone) || !books_may_run(x))
 		return false;
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (is_on(e, g) && is_on(x, g))
+		if (books_is_on(e, g) && books_is_on(x, g))
 			return true;
 	return false;
 }

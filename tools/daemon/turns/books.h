@@ -114,6 +114,8 @@ struct turns {
 
 struct account *books_find(struct turns *t, uint32_t id);
 bool books_uses(const struct account *m, int gpu);
+/* It may have work on @gpu, also without memory there. */
+bool books_is_on(const struct account *m, int gpu);
 bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);
 /* It does not run, also while it gets its memory. */
