@@ -126,6 +126,27 @@ START_TEST(hand_overs_on_another_gpu_count)
 }
 END_TEST
 
+/* It runs without memory, as it has just begun. With its first allocation it has a turn, which it is left. */
+START_TEST(one_whose_allocation_is_kept_out_gets_a_turn)
+{
+	struct account *first = interactive(90), *newcomer = runs(t, 0);
+
+	newcomer->phase_since = -20 * AFTER;
+	turns_grow(t, newcomer->id, 1, 0, 20 * GIB, NOW);
+	decide(t, NOW);
+	ck_assert(!is_stopped(first, NOW + AFTER - 1));
+	ck_assert(is_stopped(first, NOW + AFTER));
+	turns_freed(t, first->id, 90 * GIB, NOW + AFTER + 20);
+	turns_ended(t, first->id, TURNS_OK, NOW + AFTER + 20);
+	turns_want(t, first->id, NOW + AFTER + 20);
+	decide(t, NOW + AFTER + 20);
+	ck_assert_ptr_nonnull(order_of(TURNS_TRY, newcomer));
+	turns_need(t, newcomer->id, 0, 20 * GIB, 20 * GIB, NOW + AFTER + 20);
+	ck_assert(!is_stopped(newcomer, NOW + AFTER + 10000));
+	ck_assert(is_stopped(newcomer, NOW + 22 * AFTER));
+}
+END_TEST
+
 START_TEST(one_that_goes_first_is_served_first)
 {
 	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
@@ -279,6 +300,7 @@ int main(void)
 	tcase_add_test(cases, a_turn_that_fails_was_one);
 	tcase_add_loop_test(cases, other_waits_do_not_count, 0, 2);
 	tcase_add_test(cases, hand_overs_on_another_gpu_count);
+	tcase_add_test(cases, one_whose_allocation_is_kept_out_gets_a_turn);
 	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);
 	tcase_add_test(cases, after_a_turn_its_time_begins_anew);

@@ -21,7 +21,7 @@ static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
 			there += books_context_for(t, m, x, gpu);
 	}
 	return (held && books_wanted(t, m, gpu) + held > t->capacity[gpu]) ||
-	       (t->there[gpu] && m->need[gpu].total > there);
+	       (books_is_out(m) && t->there[gpu] && m->need[gpu].total > there);
 }
 
 static bool is_kept(const struct turns *t, const struct account *m)
@@ -37,19 +37,22 @@ static bool is_kept(const struct turns *t, const struct account *m)
 
 void kept_look(const struct turns *t, struct account *m, bool wants)
 {
-	m->kept = wants && books_is_out(m) && is_kept(t, m);
+	m->kept = wants && is_kept(t, m);
 }
 
 bool kept_goes_first(const struct turns *t, const struct account *m)
 {
 	double after = t->settings.batch_after_ms;
 
-	return books_is_out(m) && (m->first || (after > 0 && m->kept && m->kept_ms >= after));
+	return (m->first && books_is_out(m)) || (after > 0 && m->kept && m->kept_ms >= after);
 }
 
 void kept_go(struct turns *t, struct account *m)
 {
 	m->first = true;
+	/* One whose allocation waits has its turn from now on. */
+	if (m->phase == PHASE_RUNS)
+		m->phase_since = t->now;
 	FOR_EACH_MEMBER(t, x)
 		if (books_share_gpu(x, m))
 			x->kept_ms = 0;

@@ -9,9 +9,9 @@
  */
 #include "tools/daemon/turns/books.h"
 
-/* Before each decision. @wants: @m may have a turn. */
+/* Before each decision. @wants: @m may have a turn, or memory for an allocation that waits. */
 void kept_look(const struct turns *t, struct account *m, bool wants);
-/* @m is out, and has its turn before those of a higher class, or may have it. */
+/* @m gets its turn before those of a higher class, or may get it. */
 bool kept_goes_first(const struct turns *t, const struct account *m);
 /* It has it, also if it gets no further than to begin it. */
 void kept_go(struct turns *t, struct account *m);
