@@ -5,6 +5,7 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/release.h"
+#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/sharing/sharing.h"
@@ -379,8 +380,8 @@ static int check_sharers(const struct snapshot_plan *plan, struct engine_result 
 		     : 0;
 }
 
-/* Of the directory of a part. If it cannot be made, nor can that. */
-static void make_parent(const struct snapshot_plan *plan)
+/* The directory of a part, or that of all parts alone. If it cannot be made, the snapshot fails. */
+static void make_part(const struct snapshot_plan *plan)
 {
 	char path[PATH_MAX];
 
@@ -388,6 +389,8 @@ static void make_parent(const struct snapshot_plan *plan)
 		return;
 	strcpy(path, plan->path);
 	mkdir(dirname(path), 0700);
+	if (plan->incremental)
+		snapshot_dir_inherit(plan->path);
 }
 
 void engine_snapshot(struct engine_op *op)
@@ -408,7 +411,7 @@ void engine_snapshot(struct engine_op *op)
 	if (op->plan->image && !engine_is_released() &&
 	    (engine_check_carried(op, result) || engine_check_room(result)))
 		return;
-	make_parent(op->plan);
+	make_part(op->plan);
 	if ((op->plan->image && engine_release_all(op, result)) ||
 	    begin_saving(op, engine.saved.used_slots))
 		return;

@@ -121,8 +121,8 @@ def taken(job, *options, path=None):
     return path
 
 
-def stopped_and_restored(job, *options):
-    path = taken(job, "--stop")
+def stopped_and_restored(job, *options, taking=(), path=None):
+    path = taken(job, "--stop", *taking, path=path)
     equal(job.states(), "", "what runs of it")
     if stands_in():
         check("no real CRIU" in refused("restore", *options, path), "something does not fit")

@@ -4,7 +4,9 @@
 Snapshots of jobs of which several processes use CUDA. test_several_more.py has more kinds of them, and what may happen
 meanwhile.
 """
+import glob
 import json
+import os
 
 from restorelib import allow_stand_in, directory, refused, stands_in
 from severallib import Pauser, Server, Sharing, stopped_and_restored, taken
@@ -34,6 +36,34 @@ def one_that_has_only_initialised_cuda():
     job.finish()
 
 
+def keep_some(job, path):
+    """Which of the processes have memory in the snapshot that the one before it has stored."""
+    kept = {}
+    for name in (f"{path}/manifest.json", *glob.glob(f"{path}/parts-*/*/manifest.json")):
+        with open(name, encoding="ascii") as file:
+            manifest = json.load(file)
+        kept[manifest["process"]["pid"]] = manifest["totals"]["unchanged"] > 0
+    return [kept[pid] for pid in job.engines]
+
+
+def a_second_one_writes_what_has_changed():
+    """In each process. Files that were altered since, or are missing, are written anew."""
+    job = Sharing("--ballast", 16)
+    path = taken(job)
+    for harm, keep in ((None, [True, True]), (os.utime, [True, False]), (os.unlink, [True, False])):
+        job.goes_on()
+        for name in glob.glob(f"{path}/parts-*/{job.engines[1]}/data-*") if harm else ():
+            harm(name)
+        taken(job, "--incremental", path=path)
+        equal(keep_some(job, path), keep, f"which of them keep something after {harm}")
+        equal(len(glob.glob(f"{path}/parts-*/*/index-*")), 1, "the indices of the other one's memory")
+    job.goes_on()
+    stopped_and_restored(job, path=path, taking=["--incremental"])
+    equal(keep_some(job, path), [True, True], "which of them keep something at last")
+    if not stands_in():
+        job.finish()
+
+
 def they_run_on_when_the_command_is_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
@@ -55,4 +85,4 @@ def they_run_on_when_the_command_is_killed():
 
 
 allow_stand_in()
-main(one_that_has_only_initialised_cuda, they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)
+main(a_second_one_writes_what_has_changed, one_that_has_only_initialised_cuda, they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)

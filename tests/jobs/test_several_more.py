@@ -240,8 +240,6 @@ def one_that_ends_meanwhile():
 @unsanitized
 def what_is_refused_by_name():
     job = Sharing()
-    said = refused("snapshot", "--incremental", job.id, directory(), code=6)
-    check("2 of its processes use the GPU, for which there is no --incremental yet" in said, said)
     said = refused("snapshot", "--gpu-only", job.id, directory(), code=6)
     check("expected one process that uses the GPU, found 2" in said, said)
     os.environ["SHARING_JOB"] = "abcdef"

@@ -330,6 +330,76 @@ int snapshot_dir_take_part(int first, uint32_t index, int pid, uid_t owner,
 	return ret;
 }
 
+/* The manifest first: without it, files of these names are not taken for a snapshot's. */
+static void link_files(int from, int to)
+{
+	DIR *entries = linkat(from, SNAPSHOT_MANIFEST, to, SNAPSHOT_MANIFEST, 0)
+			       ? NULL
+			       : snapshot_dir_list(from);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+
+	while (entries && (entry = readdir(entries)))
+		if (snapshot_parse_name(entry->d_name, &kind, &number))
+			linkat(from, entry->d_name, to, entry->d_name, 0);
+	if (entries)
+		closedir(entries);
+}
+
+/* The directory of the part @name of a snapshot in the directory @whole, other than that of @parts; -1: none. */
+static int find_base(const char *whole, const char *parts, const char *name)
+{
+	int dir = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC), of_all, found = -1;
+	DIR *entries = dir < 0 ? NULL : snapshot_dir_list(dir);
+	struct dirent *entry;
+	enum snapshot_kind kind;
+	uint32_t number;
+
+	while (entries && found < 0 && (entry = readdir(entries))) {
+		if (!snapshot_parse_name(entry->d_name, &kind, &number) || kind != SNAPSHOT_PARTS ||
+		    !strcmp(entry->d_name, parts))
+			continue;
+		of_all = open_directory(dir, entry->d_name);
+		found = of_all < 0 ? -1 : open_directory(of_all, name);
+		if (of_all >= 0)
+			close(of_all);
+	}
+	if (entries)
+		closedir(entries);
+	if (dir >= 0)
+		close(dir);
+	return found;
+}
+
+/* The last part of an absolute path, which then ends before it. */
+static char *cut_last(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	*slash = '\0';
+	return slash + 1;
+}
+
+void snapshot_dir_inherit(const char *path)
+{
+	char whole[PATH_MAX], *parts, *name;
+	int from, to;
+
+	if (snprintf(whole, sizeof(whole), "%s", path) >= (int)sizeof(whole))
+		return;
+	name = cut_last(whole);
+	parts = cut_last(whole);
+	from = find_base(whole, parts, name);
+	to = from < 0 || mkdir(path, 0700) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (to >= 0) {
+		link_files(from, to);
+		close(to);
+	}
+	if (from >= 0)
+		close(from);
+}
+
 /* A process image, and a part, is a flat directory of files. */
 static void remove_directory(int dir, const char *name)
 {

@@ -483,6 +483,20 @@ static int check_part(struct taking_part *part, int dir, struct snapshot_error *
 	return 0;
 }
 
+/* Remove what the new snapshot does not need; a part has the files of the previous one if it is incremental. */
+static void clean_all(const struct taking *t, int dir, const struct snapshot_manifest *m)
+{
+	struct snapshot_manifest part;
+	struct snapshot_error ignored;
+
+	for (size_t i = 1; i < t->nparts; i++)
+		if (!snapshot_manifest_load(t->parts[i].dir, SNAPSHOT_MANIFEST, &part, &ignored)) {
+			snapshot_dir_clean(t->parts[i].dir, snapshot_manifest_names, &part);
+			snapshot_manifest_free(&part);
+		}
+	snapshot_dir_clean(dir, snapshot_manifest_names, m);
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
@@ -513,7 +527,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (t->stop && !ret)
 		end_job(t, dir, &tree);
 	if (!ret)
-		snapshot_dir_clean(dir, snapshot_manifest_names, m);
+		clean_all(t, dir, m);
 	return ret;
 }
 
@@ -605,10 +619,10 @@ static int find_index(const struct taking *t, uint32_t *index, struct snapshot_e
 /* All parts are paused: the first one makes the directory, then the others write beside it, at once. An exit code. */
 static int write_parts(struct taking *t)
 {
-	char request[PROTOCOL_WORDS + TAKING_PARTS] = "snapshot hold image parts ";
-	char name[SNAPSHOT_PART_SIZE];
+	char request[PROTOCOL_WORDS + TAKING_PARTS], name[SNAPSHOT_PART_SIZE];
 	struct snapshot_error error;
-	size_t len = strlen(request);
+	size_t len = snprintf(request, sizeof(request), "snapshot %shold image parts ",
+			      t->incremental ? "incremental " : "");
 	int ret;
 
 	for (size_t i = 0; i < t->nparts; i++)

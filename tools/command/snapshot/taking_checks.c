@@ -170,11 +170,6 @@ static int check_parts(const struct taking *t, struct snapshot_error *error)
 		return snapshot_fail(error, -ENOTSUP,
 				     "expected at most %d processes that use the GPU, found %zu",
 				     SNAPSHOT_PARTS_MAX, t->nparts);
-	if (t->nparts > 1 && t->incremental)
-		return snapshot_fail(error, -ENOTSUP,
-				     "%zu of its processes use the GPU, for which there is no "
-				     "--incremental yet",
-				     t->nparts);
 	if (t->nparts > 1 && *t->path && snapshot_dir_check_path(t->path, TAKING_PARTS, error))
 		return -ENOTSUP;
 	targets_id(t->job, id);
