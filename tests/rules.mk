@@ -168,7 +168,7 @@ $(O)/tests/programs/digests: $(call c_objects,tests/programs/digests.c checkpoin
 	$(call link)
 
 # What tests preload into a job comes before the sanitizers' runtime, so it is built without.
-$(O)/tests/preload/%.so: tests/preload/%.c | $(O)/.deps
+$(O)/tests/preload/%.so: tests/preload/%.c $(wildcard tests/preload/*.h tests/sim/*.h) | $(O)/.deps
 	$(call begin,CC)$(CC) -std=gnu11 -D_GNU_SOURCE -I. -I$(CUDA_HOME)/include $(CFLAGS) $(WARN) -fvisibility=hidden -fPIC -shared $< -o $@
 
 # Guests that do not use CUDA must not load it natively either.

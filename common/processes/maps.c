@@ -44,3 +44,18 @@ int maps_close(struct maps *maps)
 	free(maps->line);
 	return maps->error;
 }
+
+bool maps_find(pid_t pid, const char *prefix, char path[PATH_MAX])
+{
+	struct maps maps;
+	bool found = false;
+
+	maps_open(&maps, pid);
+	while (!found && maps_next(&maps)) {
+		found = maps.path && !strncmp(maps.path, prefix, strlen(prefix));
+		if (found)
+			snprintf(path, PATH_MAX, "%s", maps.path);
+	}
+	maps_close(&maps);
+	return found;
+}

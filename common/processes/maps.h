@@ -2,6 +2,7 @@
 #ifndef CUDAW_MAPS_H
 #define CUDAW_MAPS_H
 /* The mappings of a process, one after the other (proc_pid_maps(5)). */
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -30,5 +31,8 @@ bool maps_next(struct maps *maps);
 
 /* 0, or a negative errno if not all could be read that were asked for. */
 int maps_close(struct maps *maps);
+
+/* The first file of @pid's mappings whose name begins with @prefix, in @path. */
+bool maps_find(pid_t pid, const char *prefix, char path[PATH_MAX]);
 
 #endif

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests of snapshots of jobs of which several processes use CUDA."""
+import contextlib
 import glob
 import json
 import os
@@ -7,11 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import types
 
-from restorelib import directory, refused, stands_in
+from restorelib import directory, nvml, refused, stands_in
 from detached import Detached
-from gpulib import RUNTIME_DIR, check, cudaw_ok, equal, jobs, until
+from simlib import SCRATCH
+from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw_ok, equal, jobs, until
 import proclib
 
 
@@ -75,6 +78,27 @@ class Server(Several):
         self.wait_steps(3)
         self.found([int(line.split()[1]) for line in self.lines() if line.startswith("engine ")] +
                    [self.pid] * ("--inits" in options))
+
+
+@contextlib.contextmanager
+def watching():
+    """The options of a server whose client uses NVML, and what gives the files of GPUs that a job has open."""
+    device = f"/dev/nvidia-of-test-{os.getpid()}"
+    added = {"CUDAW_SIM_REMOTE": tempfile.mkdtemp(dir=SCRATCH), "CUDAW_SIM_DEVICES": "2", **nvml(COUNT=2)}
+    try:
+        with open(device, "w", encoding="ascii"):
+            os.environ.update(added)
+    except OSError as error:
+        raise Skip(f"{device} cannot be made: {error.strerror}") from error
+
+    def left(job):
+        return [path for pid in job.pids for path in proclib.descriptors(pid).values() if path == device]
+    try:
+        yield ("--watches", f"{BUILD}/tests/preload/nvml.so", device), left
+    finally:
+        os.unlink(device)
+        for name in added:
+            del os.environ[name]
 
 
 PAUSES = """

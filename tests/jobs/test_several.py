@@ -8,8 +8,8 @@ import glob
 import json
 import os
 
-from restorelib import allow_stand_in, directory, refused, stands_in
-from severallib import Pauser, Server, Sharing, stopped_and_restored, taken
+from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
+from severallib import Pauser, Server, Sharing, stopped_and_restored, taken, watching
 from simlib import unsanitized
 from gpulib import check, cudaw, cudaw_ok, equal, main, until
 
@@ -64,6 +64,26 @@ def a_second_one_writes_what_has_changed():
         job.finish()
 
 
+@unsanitized
+def one_that_watches_the_gpu_by_nvml():
+    """It does not use CUDA. Calls of NVML wait while the driver's checkpoint has it, and not a moment longer."""
+    with watching() as (options, left):
+        job = Server(*options, engines=1)
+        taken(job)
+        job.goes_on()
+        snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+        equal(left(job), [], "the files of GPUs that are open while CRIU works")
+        snapshot.process.kill()
+        snapshot.end(-9)
+        snapshot.let_criu_go(1)
+        cudaw_ok("resume", job.id)
+        job.goes_on()
+        stopped_and_restored(job, "--gpu", "0=1", "--gpu", "1=0")
+        if not stands_in():
+            equal(len(left(job)), 1, "the files of GPUs that are open after the restore")
+            job.finish()
+
+
 def they_run_on_when_the_command_is_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
@@ -85,4 +105,5 @@ def they_run_on_when_the_command_is_killed():
 
 
 allow_stand_in()
-main(a_second_one_writes_what_has_changed, one_that_has_only_initialised_cuda, they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)
+main(a_second_one_writes_what_has_changed, one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml,
+     they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)

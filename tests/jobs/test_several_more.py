@@ -11,7 +11,7 @@ import signal
 import subprocess
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, refused
-from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken
+from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken, watching
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
 from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
@@ -242,6 +242,13 @@ def what_is_refused_by_name():
     job = Sharing()
     said = refused("snapshot", "--gpu-only", job.id, directory(), code=6)
     check("expected one process that uses the GPU, found 2" in said, said)
+    with watching() as (options, _):
+        remote = os.environ.pop("CUDAW_SIM_REMOTE")     # the driver does not know it
+        server = Server(*options, engines=1)
+        os.environ["CUDAW_SIM_REMOTE"] = remote
+        said = refused("snapshot", server.id, directory(), code=6)
+        check("open, and does not use CUDA under cudaw" in said, said)
+        server.finish()
     os.environ["SHARING_JOB"] = "abcdef"
     mixed = Sharing()
     del os.environ["SHARING_JOB"]

@@ -7,9 +7,10 @@
  * if it is empty, 1 TiB: a program without these variables in its environment finds it, too. With
  * TEST_NVML_FILE, a file "TOTAL FREE" of bytes, all GPUs have so much, and the processes of further lines
  * "PID BYTES"; if it is a file of CUDAW_SIM_SHARED, they are the simulated ones. With TEST_NVML_MS it takes so many milliseconds to look,
- * and with TEST_NVML_PARENT, a file, it writes there first whose child it is in. With TEST_NVML_ONLY, a UUID, it knows no other.
+ * and with TEST_NVML_PARENT, a file, it writes there first whose child it is in. With TEST_NVML_ONLY, a UUID, it knows no other. TEST_NVML_DEVICE: see nvml_checkpoint.h.
  */
 #include "common/gpu/nvml_types.h"
+#include "tests/preload/nvml_checkpoint.h"
 #include "tests/sim/account.h"
 
 #include <dlfcn.h>
@@ -144,6 +145,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *c
 
 int nvmlInit_v2(void)
 {
+	held_begin();
 	return 0;
 }
 
@@ -151,6 +153,7 @@ int nvmlDeviceGetCount_v2(unsigned int *count)
 {
 	const char *gpus = getenv("TEST_NVML_COUNT");
 
+	held_wait();
 	if (!gpus)
 		return NVML_ERROR_NOT_SUPPORTED;
 	*count = strtoul(gpus, NULL, 10);

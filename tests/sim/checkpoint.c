@@ -278,9 +278,9 @@ static CUresult run_in(int pid, struct checkpoint_call *call, const CUcheckpoint
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pid == getpid())
 		return checkpoint_run(call, args);
-	/* Only a process that moves itself takes pairs of GPUs. */
-	if (!sim.config.remote || (args && args->gpuPairsCount))
+	if (!sim.config.remote)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	call->pairs = args ? args->gpuPairsCount : 0;
 	return remote_call(pid, call);
 }
 

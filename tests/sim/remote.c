@@ -32,7 +32,8 @@ static void *answer(void *arg)
 		if (call.op == CHECKPOINT_TAKE || call.op == CHECKPOINT_RESTORE)
 			wait_while_held(call.op == CHECKPOINT_TAKE ? TO_HOST : TO_DEVICE);
 		pthread_mutex_lock(&sim.lock);
-		call.result = checkpoint_run(&call, NULL);
+		/* Only a process that moves itself takes pairs of GPUs. */
+		call.result = call.pairs ? CUDA_ERROR_NOT_SUPPORTED : checkpoint_run(&call, NULL);
 		pthread_mutex_unlock(&sim.lock);
 		send(fd, &call, sizeof(call), MSG_NOSIGNAL);
 	}

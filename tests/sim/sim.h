@@ -438,7 +438,8 @@ enum checkpoint_op {
 struct checkpoint_call {
 	enum checkpoint_op op;
 	unsigned int timeout_ms;
-	int value; /* the answer to a question */
+	unsigned int pairs; /* of GPUs: how many */
+	int value;          /* the answer to a question */
 	CUresult result;
 };
 

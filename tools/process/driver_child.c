@@ -28,6 +28,8 @@
 #define LOOK_MS 10
 #define END_MS  200 /* for a child that was killed to be gone */
 
+#define UNTIL_FD (STDERR_FILENO + 1) /* work->keeps.until, in the child */
+
 /* NVML shows that memory is free some time after the driver has freed it. */
 #define SETTLE_MS 1000
 #define QUIET_MS  200 /* and part after part, no further apart than this */
@@ -235,10 +237,31 @@ static void unlock(struct driver_answer *answer, pid_t pid)
 	succeeded(answer, "cuCheckpointProcessUnlock", cu.cuCheckpointProcessUnlock(pid, &args));
 }
 
+static bool checkpoint(struct driver_answer *answer, pid_t pid, double timeout_ms)
+{
+	CUcheckpointLockArgs lock = {.timeoutMs = (unsigned int)timeout_ms};
+	CUcheckpointCheckpointArgs args = {0};
+
+	if (!succeeded(answer, "cuCheckpointProcessLock", cu.cuCheckpointProcessLock(pid, &lock)))
+		return false;
+	if (succeeded(answer, "cuCheckpointProcessCheckpoint",
+		      cu.cuCheckpointProcessCheckpoint(pid, &args)))
+		return true;
+	unlock(answer, pid);
+	return false;
+}
+
+static bool restore(struct driver_answer *answer, pid_t pid, CUcheckpointRestoreArgs *args)
+{
+	if (!succeeded(answer, "cuCheckpointProcessRestore",
+		       cu.cuCheckpointProcessRestore(pid, args)))
+		return false;
+	unlock(answer, pid);
+	return true;
+}
+
 static void take(struct driver_answer *answer, const struct driver_work *work)
 {
-	CUcheckpointLockArgs lock = {.timeoutMs = (unsigned int)work->timeout_ms};
-	CUcheckpointCheckpointArgs checkpoint = {0};
 	struct held *held = &answer->held;
 	size_t before[GPU_MAX], sum;
 	bool told, listed;
@@ -252,14 +275,8 @@ static void take(struct driver_answer *answer, const struct driver_work *work)
 	if (listed && !has_room(answer, sum))
 		return;
 	begin = clock_ms();
-	if (!succeeded(answer, "cuCheckpointProcessLock",
-		       cu.cuCheckpointProcessLock(work->pid, &lock)))
+	if (!checkpoint(answer, work->pid, work->timeout_ms))
 		return;
-	if (!succeeded(answer, "cuCheckpointProcessCheckpoint",
-		       cu.cuCheckpointProcessCheckpoint(work->pid, &checkpoint))) {
-		unlock(answer, work->pid);
-		return;
-	}
 	answer->ms = clock_ms() - begin;
 	/* Without a record the resume takes the host memory of the process for an upper bound. */
 	if (!listed && !(told && freed_bytes(held, before)))
@@ -270,16 +287,15 @@ static void take(struct driver_answer *answer, const struct driver_work *work)
 
 static void give_back(struct driver_answer *answer, const struct driver_work *work)
 {
-	CUcheckpointRestoreArgs restore = {0};
+	CUcheckpointRestoreArgs args = {0};
 	double begin = clock_ms();
 
 	if (!init(answer))
 		return;
-	if (ask_state(work->pid) == DRIVER_CHECKPOINTED &&
-	    !succeeded(answer, "cuCheckpointProcessRestore",
-		       cu.cuCheckpointProcessRestore(work->pid, &restore)))
+	if (ask_state(work->pid) != DRIVER_CHECKPOINTED)
+		unlock(answer, work->pid);
+	else if (!restore(answer, work->pid, &args))
 		return;
-	unlock(answer, work->pid);
 	answer->ms = clock_ms() - begin;
 	if (!*answer->call)
 		record_remove(work->record);
@@ -321,6 +337,42 @@ static void list(struct driver_answer *answer, const struct driver_work *work)
 	}
 }
 
+/* A stopped process does not answer. False if it has ended. */
+static bool await_running(pid_t pid)
+{
+	struct process process;
+
+	while (process_find(pid, &process)) {
+		if (toupper((unsigned char)process.state) != 'T')
+			return process.state != 'Z';
+		usleep(LOOK_MS * 1000);
+	}
+	return false;
+}
+
+static void keep(struct driver_answer *answer, const struct driver_work *work)
+{
+	CUcheckpointRestoreArgs args = {
+		.gpuPairs = (CUcheckpointGpuPair *)work->keeps.pairs,
+		.gpuPairsCount = work->keeps.npairs,
+	};
+	size_t n = work->keeps.already ? work->nlook : 0;
+	char end;
+
+	if (!init(answer))
+		return;
+	while (n < work->nlook && checkpoint(answer, work->look[n], work->timeout_ms))
+		n++;
+	if (n < work->nlook)
+		answer->kept_not = work->look[n];
+	__atomic_store_n(&answer->kept, n == work->nlook, __ATOMIC_RELEASE);
+	while (answer->kept && read(UNTIL_FD, &end, 1) < 0 && errno == EINTR)
+		;
+	for (size_t i = 0; i < n; i++)
+		if (await_running(work->look[i]) && !restore(answer, work->look[i], &args))
+			answer->kept_not = work->look[i];
+}
+
 /* The child. */
 static void run(const struct driver_work *work)
 {
@@ -337,6 +389,8 @@ static void run(const struct driver_work *work)
 			take(answer, work);
 		else if (work->op == DRIVER_RESUME)
 			give_back(answer, work);
+		else if (work->op == DRIVER_KEEP)
+			keep(answer, work);
 		if (work->pid)
 			answer->state = ask_state(work->pid);
 	}
@@ -357,6 +411,11 @@ static void detach(const struct driver_work *work)
 		dup2(null, fd);
 	if (only_asks(work))
 		return;
+	/* The command's end must end its locks, too, and the pipe. */
+	if (work->op == DRIVER_KEEP) {
+		dup2(work->keeps.until, UNTIL_FD);
+		closefrom(UNTIL_FD + 1);
+	}
 	setsid();
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);

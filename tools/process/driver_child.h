@@ -12,6 +12,7 @@
  */
 #include "tools/process/record.h"
 
+#include <cuda.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -37,6 +38,7 @@ enum driver_op {
 	DRIVER_LIST,   /* those of some processes that are not running: see driver_child_list() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
+	DRIVER_KEEP,   /* keep processes checkpointed: see @keeps of the work */
 };
 
 #define DRIVER_LISTED 256
@@ -50,6 +52,8 @@ struct driver_listed {
 /* What the child has found. */
 struct driver_answer {
 	bool done;
+	bool kept;         /* all processes to keep are checkpointed */
+	pid_t kept_not;    /* the one to keep whose call failed; 0: none */
 	bool unsupported;  /* there is no driver, or it has no checkpoint */
 	bool silent;       /* there was no answer in time */
 	char failure[256]; /* why the driver was not asked; empty: it was */
@@ -69,10 +73,20 @@ struct driver_answer {
 struct driver_work {
 	enum driver_op op;
 	pid_t pid;
-	double timeout_ms;           /* of a pause, for the lock */
+	double timeout_ms;           /* of a pause, or to keep, for the lock */
 	const struct record *record; /* of a pause or resume */
-	const pid_t *look;           /* of a list: the processes to ask for */
+	const pid_t *look;           /* of a list, or to keep: the processes */
 	size_t nlook;
+	/*
+	 * To keep processes checkpointed until the other end of the pipe @until is closed, also if by the end of the
+	 * command. Then each is restored, with @pairs of GPUs, and unlocked, once it is not stopped.
+	 */
+	struct {
+		bool already; /* they are checkpointed */
+		int until;
+		const CUcheckpointGpuPair *pairs;
+		unsigned int npairs;
+	} keeps;
 	const struct driver_sight *sight; /* of the GPUs */
 
 	struct driver_answer *answer; /* shared with the child */

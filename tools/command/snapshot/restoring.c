@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/host_image.h"
 #include "common/clock.h"
+#include "common/gpu/nvml.h"
 #include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
@@ -394,6 +395,43 @@ static void keep_stopped(const struct restoring *r, struct tree *tree)
 	}
 }
 
+/* Those that the driver's checkpoint has of processes which only look at GPUs. Returns an exit code. */
+static int find_monitors(struct restoring *r, const struct tree *tree)
+{
+	struct monitors *m = &r->monitors;
+	json_t *id;
+	size_t at;
+
+	json_array_foreach(json_object_get(r->facts, "monitors"), at, id) {
+		pid_t pid = json_integer_value(id);
+
+		if (m->n < MONITORS_MAX && tree_has(tree, pid))
+			m->pids[m->n++] = pid;
+	}
+	if (m->n != json_array_size(json_object_get(r->facts, "monitors"))) {
+		complain("%s: CRIU succeeded, but a process is missing that uses NVML", r->path);
+		return EXIT_FAILED;
+	}
+	for (size_t i = 0; i < r->needs.npairs; i++, m->npairs++)
+		if (!nvml_uuid_parse(r->needs.pairs[i].from, &m->pairs[i].oldUuid) ||
+		    !nvml_uuid_parse(r->needs.pairs[i].to, &m->pairs[i].newUuid))
+			return EXIT_FAILED;
+	return EXIT_DONE;
+}
+
+/* The job has its GPU memory, or stays paused: the others run. Returns an exit code; they run on. */
+static int let_others_run(struct restoring *r, const struct tree *tree)
+{
+	char why[256];
+
+	tree_continue(tree);
+	if (monitors_let_go(&r->monitors, true, why, sizeof(why)))
+		return EXIT_DONE;
+	complain("%s: %s; NVML stays blocked there", r->path, why);
+	r->left = true;
+	return EXIT_FAILED;
+}
+
 /* The processes that use CUDA, in @all, and in @jobs. Returns an exit code. */
 static int find_jobs(const struct restoring *r, const struct job_directory *directory,
 		     const struct tree *tree, struct job *all, struct job **jobs)
@@ -430,6 +468,13 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 	}
 	if (!ret)
 		ret = find_jobs(r, directory, tree, all, jobs);
+	if (!ret)
+		ret = find_monitors(r, tree);
+	/* From here on they get NVML back also if this command is killed, once somebody continues them. */
+	if (!ret && !monitors_keep(&r->monitors, true, error.text, sizeof(error.text))) {
+		complain("%s: %s", r->path, error.text);
+		ret = EXIT_FAILED;
+	}
 	if (!ret && memory_files_give(&r->memory_files, &error)) {
 		complain("%s: %s", r->path, error.text);
 		ret = EXIT_FAILED;
@@ -443,7 +488,7 @@ static int let_run(struct restoring *r, const struct job_directory *directory, s
 			process_signal(&all[i].process, 0, SIGCONT);
 		ret = go_on(r, jobs, resume);
 		if (!ret || r->left)
-			tree_continue(tree);
+			ret = let_others_run(r, tree) ? EXIT_FAILED : ret;
 	}
 	free(all);
 	return ret;

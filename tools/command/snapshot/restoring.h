@@ -15,6 +15,7 @@
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/criu_files.h"
 #include "tools/process/memory/memory_files.h"
+#include "tools/process/monitors.h"
 #include "tools/process/criu/needs.h"
 #include "tools/process/criu/ports.h"
 
@@ -43,6 +44,7 @@ struct restoring {
 	pid_t first;   /* of the new processes, which is our child */
 	struct memory_files memory_files;
 	struct tcp_sockets ports;
+	struct monitors monitors;
 	char runtime_dir[PATH_MAX]; /* of the job's socket */
 	uid_t uid;                  /* owner of @runtime_dir */
 	struct criu criu;

@@ -198,6 +198,10 @@ static void put_facts(struct json_out *out, const void *arg)
 		json_close(out, '}');
 	}
 	json_close(out, ']');
+	json_open(out, "monitors", '[');
+	for (size_t i = 0; i < facts->t->monitors.n; i++)
+		json_number(out, NULL, facts->t->monitors.pids[i]);
+	json_close(out, ']');
 	ports_put(out, &facts->t->ports);
 }
 
@@ -390,9 +394,12 @@ static int check_unchanged(const struct taking *t, const struct tree *tree,
 static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
 	int ret = taking_check_processes(t, tree, false, error);
+	char why[256];
 
 	if (ret || !taking_stops(t))
 		return ret;
+	if (!monitors_keep(&t->monitors, false, why, sizeof(why)))
+		return snapshot_fail(error, -EIO, "%s", why);
 	t->stopped = true;
 	if (!tree_stop(tree, &t->root, t->job->directory->owner))
 		return tree_was_continued(tree)
@@ -417,12 +424,16 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 static bool let_continue(struct taking *t, const struct tree *tree)
 {
 	int err = t->stopped ? tcp_repair(tree, false) : 0;
+	char why[256];
 
 	if (err == -EPERM || (err && t->criu.killed))
 		return false;
 	if (t->stopped)
 		tree_continue(tree);
 	t->stopped = false;
+	t->blind |= !monitors_let_go(&t->monitors, true, why, sizeof(why));
+	if (t->blind)
+		complain("snapshot %d: %s; NVML stays blocked there", t->job->pid, why);
 	return true;
 }
 
@@ -526,6 +537,8 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 		tell_saved(t, t->parts[i].job);
 	if (t->stop && !ret)
 		end_job(t, dir, &tree);
+	/* Those that stay stopped have it once somebody continues them. */
+	monitors_let_go(&t->monitors, false, NULL, 0);
 	if (!ret)
 		clean_all(t, dir, m);
 	return ret;
@@ -738,5 +751,5 @@ int taking_run(struct taking *t)
 		criu_hold_signals(false);
 	}
 	t->ms = clock_ms() - begin;
-	return ret;
+	return !ret && t->blind ? EXIT_FAILED : ret;
 }

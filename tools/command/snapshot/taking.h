@@ -19,6 +19,7 @@
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/memory/memory_files.h"
+#include "tools/process/monitors.h"
 #include "tools/process/criu/tcp.h"
 #include "tools/process/criu/tree.h"
 #include "tools/process/program.h"
@@ -55,6 +56,8 @@ struct taking {
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
 	struct tcp_sockets ports;         /* likewise */
+	struct monitors monitors;         /* likewise */
+	bool blind;                       /* one of them could not be restored */
 	bool maps;                        /* a file in memory, which was not there before CRIU */
 	bool stopped;                     /* the processes, by us, until they are ended or let go */
 	double criu_ms, ms;               /* CRIU, and all from the request on */

@@ -90,7 +90,7 @@ int taking_check_tree(const struct taking *t, const struct tree *tree, struct sn
 bool taking_stops(const struct taking *t)
 {
 	return t->stop || t->memory_files.n || t->maps || t->root.pid != t->job->pid ||
-	       t->nparts > 1 || tcp_are_connected(&t->ports);
+	       t->nparts > 1 || t->monitors.n || tcp_are_connected(&t->ports);
 }
 
 static bool has_part(const struct taking *t, pid_t pid)
@@ -252,7 +252,7 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 {
 	struct finding f = {.t = t, .error = error};
 	struct snapshot_error one;
-	pid_t pids[SNAPSHOT_PARTS_MAX];
+	pid_t pids[SNAPSHOT_PARTS_MAX + MONITORS_MAX];
 	size_t n = 0;
 	bool goes_on = !taking_check_tree(t, tree, &one) || take_reason(&f, one.text, false);
 
@@ -265,6 +265,12 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 		goes_on = take_reason(&f, one.text, false);
 	for (; n < t->nparts && n < SNAPSHOT_PARTS_MAX; n++)
 		pids[n] = t->parts[n].job->pid;
+	/* The driver has taken their files. One that was opened since is not taken. */
+	if (goes_on && !t->monitors.kept) {
+		monitors_find(&t->monitors, tree, pids, n);
+		memcpy(pids + n, t->monitors.pids, t->monitors.n * sizeof(*pids));
+		n += t->monitors.n;
+	}
 	if (goes_on)
 		outside_find(tree, pids, n, &t->ports, take_reason, &f);
 	goes_on = !f.any || t->check;

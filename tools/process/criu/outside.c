@@ -23,7 +23,7 @@
 
 /* The reasons on their way to the caller. */
 struct reasons {
-	const pid_t *jobs; /* that use CUDA under cudaw */
+	const pid_t *jobs; /* that use CUDA under cudaw, or NVML alone */
 	size_t njobs;
 	outside_take take;
 	void *arg;
@@ -329,23 +329,7 @@ static void look_at_kinds(const struct tree *tree, const struct descriptors *min
 	}
 }
 
-/* The first file of @pid's mappings whose name begins with @prefix, in @path. */
-static bool maps_file(pid_t pid, const char *prefix, char path[PATH_MAX])
-{
-	struct maps maps;
-	bool found = false;
-
-	maps_open(&maps, pid);
-	while (!found && maps_next(&maps)) {
-		found = maps.path && !strncmp(maps.path, prefix, strlen(prefix));
-		if (found)
-			snprintf(path, PATH_MAX, "%s", maps.path);
-	}
-	maps_close(&maps);
-	return found;
-}
-
-/* The driver's checkpoint takes the GPU files of processes that use CUDA under cudaw. */
+/* The driver's checkpoint takes the GPU files of the jobs. */
 static void look_at_gpus(const struct tree *tree, const struct descriptors *mine,
 			 struct reasons *reasons)
 {
@@ -355,12 +339,12 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 		pid_t pid = tree->pids[i];
 		const struct descriptor *gpu = descriptors_of(mine, DESCRIPTOR_GPU, pid);
 
-		if (maps_file(pid, "/SYSV", path))
+		if (maps_find(pid, "/SYSV", path))
 			give(reasons,
 			     "%s has System V shared memory (shmget), which CRIU does not take",
 			     label(pid, name));
 		if (is_job(reasons, pid) || reasons->over ||
-		    (!gpu && !maps_file(pid, DESCRIPTOR_GPU_PATH, path)))
+		    (!gpu && !maps_find(pid, DESCRIPTOR_GPU_PATH, path)))
 			continue;
 		give(reasons, "its process %s has %s open, and does not use CUDA under cudaw",
 		     label(pid, name), gpu ? gpu->target : path);

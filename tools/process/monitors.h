@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_MONITORS_H
+#define CUDAW_MONITORS_H
+/*
+ * Processes of a job that have GPUs open to look at them by NVML, and do not use CUDA: CRIU could not take these files.
+ * The driver's checkpoint takes them. Calls of NVML wait in such a process until it is restored, and everything else
+ * there goes on. A process that has called nvmlInit() alone has files of GPUs open and none mapped, while one that has
+ * called cuInit() maps some [H200, driver 580.159].
+ */
+#include "tools/process/criu/tree.h"
+#include "tools/process/driver_child.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define MONITORS_MAX 64
+
+struct monitors {
+	pid_t pids[MONITORS_MAX];
+	size_t n;
+	CUcheckpointGpuPair pairs[GPU_MAX]; /* of all GPUs, for the restore */
+	unsigned int npairs;                /* 0: the GPUs are as they were */
+	bool kept; /* checkpointed, until they are let go or this process ends, by a child of it */
+	int until; /* a pipe to this child */
+	struct driver_work work;
+};
+
+/*
+ * Find those of @tree, which runs, except the @nothers of @others. None that uses CUDA, or that the driver does not
+ * know.
+ */
+void monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others,
+		   size_t nothers);
+
+/*
+ * Have the driver checkpoint all that are found; if they are @already checkpointed, as after a restore: begin only to
+ * keep them so. False with @why after a failure; then they run on.
+ */
+bool monitors_keep(struct monitors *m, bool already, char *why, size_t size);
+
+/*
+ * Have the driver restore them, once each of them runs; with @wait, until that is done, and false with @why if it
+ * fails. Nothing if they are not kept. A process that has ended does not matter.
+ */
+bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size);
+
+#endif
