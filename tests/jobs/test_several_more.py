@@ -10,11 +10,11 @@ import shutil
 import signal
 import subprocess
 
-from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, refused
+from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, pretended_criu, refused
 from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken, watching
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
-from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+from gpulib import CUDAW, RUNTIME_DIR, base_environment, check, cudaw_ok, equal, jobs, main, until
 import proclib
 
 KINDS = {"tickets": ([], 4), "a ring of legacy IPC": (["--ipc", 1, "--ring", 1], 4), "IPC": (["--ipc", 1], 2)}
@@ -207,14 +207,14 @@ def an_interrupt_of_a_restore_as_they_begin_to_run():
     job = Server()
     path = taken(job, "--stop")
     equal(job.states(), "", "what runs of it")
-    restore = subprocess.Popen([CUDAW, "restore", path], env=base_environment())
-    for wanted in "T", "SR":
-        while state(job.engines[0]) not in wanted and restore.poll() is None:
-            pass
-    # The second one cannot answer yet.
-    proclib.send(job.engines[1], "STOP")
+    # The second one cannot be asked anything while a directory has the name of its socket.
+    socket, criu = f"{RUNTIME_DIR}/{job.engines[1]}.sock", os.environ["CUDAW_CRIU"]
+    holding = pretended_criu(f'[ "$1" = restore ] || exec {criu} "$@"\n{criu} "$@" && rm {socket} && mkdir {socket}\n')
+    restore = subprocess.Popen([CUDAW, "restore", path], env={**base_environment(), **holding})
+    until(lambda: os.path.isdir(socket) and all(state(pid) in "SR" for pid in job.engines), 60,
+          "those that use CUDA run")
     restore.send_signal(signal.SIGINT)
-    proclib.send(job.engines[1], "CONT")
+    os.rmdir(socket)
     restore.wait(60)
     job.goes_on()
     job.finish()
