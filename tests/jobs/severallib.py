@@ -96,7 +96,8 @@ def watching():
     try:
         yield ("--watches", f"{BUILD}/tests/preload/nvml.so", device), left
     finally:
-        os.unlink(device)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(device)
         for name in added:
             del os.environ[name]
 

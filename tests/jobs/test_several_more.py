@@ -238,6 +238,31 @@ def one_that_ends_meanwhile():
 
 
 @unsanitized
+def nvml_that_does_not_come_back():
+    """The commands say so. The others go on."""
+    need_criu()
+    with watching() as (options, _):
+        job, device = Server(*options, engines=1), options[2]
+        path = taken(job, "--stop")
+        equal(job.states(), "", "what runs of it")
+        os.unlink(device)
+        said = refused("restore", path)
+        check("NVML: cuCheckpointProcessRestore fails with CUDA_ERROR_OPERATING_SYSTEM" in said, said)
+        equal(job.cuda_states(), {"running"}, "the states")
+        job.kill()
+        with open(device, "w", encoding="ascii"):
+            cudaw_ok("restore", path)
+        job.goes_on()
+        snapshot = Snapshot(job.in_command, path=directory()).in_criu()
+        os.unlink(device)
+        snapshot.let_criu_go(0)
+        said = snapshot.end(1)
+        check("NVML stays blocked there" in said, said)
+        equal(job.cuda_states(), {"running"}, "the states")
+        job.kill()
+
+
+@unsanitized
 def what_is_refused_by_name():
     job = Sharing()
     said = refused("snapshot", "--gpu-only", job.id, directory(), code=6)
@@ -331,5 +356,5 @@ main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpu
      a_job_that_was_paused_stays_so, a_command_that_is_killed, a_command_that_is_killed_while_they_pause,
      a_running_job_runs_on_after_an_interrupt,
      another_snapshot_under_way_is_left_alone, an_interrupt_of_a_restore_as_they_begin_to_run,
-     one_that_ends_meanwhile, what_is_refused_by_name,
+     one_that_ends_meanwhile, nvml_that_does_not_come_back, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

@@ -3,7 +3,7 @@
 #define CUDAW_TEST_NVML_CHECKPOINT_H
 /*
  * The driver's checkpoint of a process that has called nvmlInit() alone: it has files of GPUs open, here that of
- * TEST_NVML_DEVICE, which the checkpoint closes and the restore opens again; meanwhile its calls wait [H200, driver
+ * TEST_NVML_DEVICE, which the checkpoint closes and the restore opens again, or fails; meanwhile its calls wait [H200, driver
  * 580.159]. It answers as tests/sim/remote.c does, and takes any pairs of GPUs.
  */
 #include "tests/sim/sim.h"
@@ -33,6 +33,8 @@ static CUresult held_step(CUprocessState from, CUprocessState to)
 		close(held.file);
 	if (from == CU_PROCESS_STATE_CHECKPOINTED)
 		held.file = open(held.path, O_RDWR | O_CLOEXEC);
+	if (held.file < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
 	held.state = to;
 	pthread_cond_broadcast(&held.changed);
 	return CUDA_SUCCESS;
