@@ -41,6 +41,14 @@ call(cuda.cuCtxSetCurrent(context))
 data = allocate(cuda.cuMemAlloc_v2)
 """
 RUN = "rounds.run(one_round)\n"
+SERVED = FRAME + f"""
+import subprocess
+engine = subprocess.Popen([sys.executable, "-c", {DRIVER + "for _ in sys.stdin: print(one_round(), flush=True)"!r}],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def one_round():
+    print("next", file=engine.stdin, flush=True)
+    return engine.stdout.readline().strip()
+"""
 NOISE = "rounds.run(lambda: one_round() + os.urandom(8).hex())\n"
 OTHER = "job = os.environ.get('CUDAW_JOB', '')\nrounds.run(lambda: one_round() + job)\n"
 
@@ -71,9 +79,10 @@ def real(programs, *options):
 
 @unsanitized
 def test_a_program_that_is_right_is_paused_as_often_as_it_should_be():
-    done, rows, below = real({"right": DRIVER + RUN}, "--pauses", "4")
-    equal((done.returncode, done.stderr, rows["right"][2:], below),
-          (0, "", ["4", "0", "equal"], []))
+    """Also if the first process does not use CUDA."""
+    done, rows, below = real({"right": DRIVER + RUN, "served": SERVED + RUN}, "--pauses", "4")
+    equal((done.returncode, done.stderr, rows["right"][2:], rows["served"][2:], below),
+          (0, "", ["4", "0", "equal"], ["4", "0", "equal"], []))
 
 
 @unsanitized

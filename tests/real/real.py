@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from harness import CUDAW, TESTS, Failure, Skip, check  # noqa: E402
 from gpulib import RUNTIME_DIR, SCRATCH, Job, cudaw  # noqa: E402
+import proclib  # noqa: E402
 
 LIST = os.path.join(TESTS, "real", "list")
 GAPS_S = (0.02, 0.4)    # between a resume and the next pause
@@ -95,6 +96,12 @@ def ended_soon(job):
     return job.ended()
 
 
+def uses_cuda(job):
+    """Some of its processes, perhaps not the first one."""
+    return any(os.path.exists(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
+               for pid in (job.pid, *proclib.descendants(job.pid)))
+
+
 def last_lines(job):
     said = (["stdout:"] + job.lines[-3:] + ["stderr:"] + job.stderr().splitlines()[-TAIL_LINES:])
     return [f"#   {line}" for line in said]
@@ -112,7 +119,7 @@ class Program:
         """Run the program to its end, and do @meanwhile with it; if that or the program fails, show
         the end of its output."""
         start = time.monotonic()
-        job = Job(self.entry.program, *self.entry.args, mode=mode, env=env)
+        job = Job(self.entry.program, *self.entry.args, mode=mode, name=self.entry.name, env=env)
         try:
             if meanwhile:
                 meanwhile(job)
@@ -135,7 +142,7 @@ class Program:
 
     def pause_and_resume(self, job):
         """One attempt; True if the job was paused."""
-        paused = cudaw("pause", job.pid, timeout=COMMAND_S)
+        paused = cudaw("pause", self.entry.name, timeout=COMMAND_S)
         if paused.returncode:
             why = (paused.stderr.strip().splitlines() or ["it said nothing"])[-1]
             why = why.replace(str(job.pid), "PID")
@@ -143,14 +150,13 @@ class Program:
                 self.row.refused[f"exit code {paused.returncode}: {why}"] += 1
             return False
         time.sleep(self.random.uniform(*HELD_S))
-        resumed = cudaw("resume", job.pid, timeout=COMMAND_S)
+        resumed = cudaw("resume", self.entry.name, timeout=COMMAND_S)
         if resumed.returncode:
             check(ended_soon(job), f"cudaw resume ended with {resumed.returncode}: {resumed.stderr}")
         return True
 
     def pause_often(self, job):
-        socket = os.path.join(RUNTIME_DIR, f"{job.pid}.sock")
-        while not os.path.exists(socket) and not job.ended():
+        while not uses_cuda(job) and not job.ended():
             time.sleep(0.01)
         for _ in range(2 * self.args.pauses):
             if job.ended() or self.row.pauses == self.args.pauses or time.monotonic() > self.end:
