@@ -127,6 +127,8 @@ static CUresult regain_once(struct engine_op *op, size_t *needed, bool all, cons
 		error = restore_once(op, needed, call);
 		if (!error && all)
 			error = map_once(op, needed, call);
+		if (error == CUDA_ERROR_OUT_OF_MEMORY)
+			engine_say(op, PACT_LACKS);
 	}
 	release_unlock();
 	return error;

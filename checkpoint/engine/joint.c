@@ -71,12 +71,11 @@ void engine_say(const struct engine_op *op, enum pact_says says)
 		pact_say(op->progress.pact, says);
 }
 
-/* In the phase TAKE. Those that take their memory get further: that may take its time. */
+/* In the phase TAKE. Those that take their memory for the first time get further: that may take its time. */
 static void lack(struct engine_op *op)
 {
 	struct pact *pact = op->progress.pact;
 
-	pact_say(pact, PACT_LACKS);
 	if (pact_others_take(pact))
 		op->lacks = (struct patience){0};
 	if (patience_ms(&op->lacks) > LACK_MS)

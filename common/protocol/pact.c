@@ -301,8 +301,16 @@ void pact_begin_round(struct pact *pact)
 
 void pact_say(struct pact *pact, enum pact_says says)
 {
-	__atomic_store_n(&pact->shared->slots[pact->self].says,
-			 __atomic_load_n(&pact->round, __ATOMIC_SEQ_CST) << SAYS_BITS | says,
+	uint32_t round = __atomic_load_n(&pact->round, __ATOMIC_SEQ_CST);
+	enum pact_says before = says_of(pact, pact->self, round);
+
+	/* Two that lack memory, and try again now and then, would keep each other from calling back. */
+	if (says == PACT_TAKES && before == PACT_LACKS)
+		return;
+	/* The others wait for its first attempt, which was not possible yet. */
+	if (says == PACT_LACKS && before != PACT_TAKES)
+		return;
+	__atomic_store_n(&pact->shared->slots[pact->self].says, round << SAYS_BITS | says,
 			 __ATOMIC_SEQ_CST);
 }
 
@@ -339,10 +347,12 @@ void pact_call_back(struct pact *pact)
 
 bool pact_others_take(const struct pact *pact)
 {
+	bool has_tried = says_of(pact, pact->self, pact->round) != PACT_ROOM;
+
 	for (size_t i = 0; i < pact->members; i++) {
 		enum pact_says what = says_of(pact, i, pact->round);
 
-		if (i != pact->self && (what == PACT_ROOM || what == PACT_TAKES))
+		if (i != pact->self && (what == PACT_TAKES || (what == PACT_ROOM && has_tried)))
 			return true;
 	}
 	return false;

@@ -40,10 +40,10 @@ enum pact_says {
 	PACT_SEEKS,   /* there is no room for all on its GPUs */
 	PACT_ROOM,    /* there is */
 	PACT_TAKES,   /* it takes its memory, which is there */
-	PACT_LACKS,   /* its memory is not there */
-	PACT_HAS,     /* it has its memory, without its contents */
-	PACT_WHOLE,   /* it may run */
-	PACT_LEFT,    /* it runs, or need not: it is not waited for */
+	PACT_LACKS, /* that has failed: it was not. It may try again, which is no news for the others */
+	PACT_HAS,   /* it has its memory, without its contents */
+	PACT_WHOLE, /* it may run */
+	PACT_LEFT,  /* it runs, or need not: it is not waited for */
 };
 
 struct pact;
@@ -74,6 +74,7 @@ void pact_watch(struct pact *pact);
 
 /* Take part in the round under way. It is the one that the other functions mean. */
 void pact_begin_round(struct pact *pact);
+/* PACT_LACKS says nothing except after PACT_TAKES, which says nothing from then on for the rest of the round. */
 void pact_say(struct pact *pact, enum pact_says says);
 
 /*
@@ -93,7 +94,10 @@ bool pact_is_due(const struct pact *pact, double now_ms);
 
 /* The member has LACKed its memory for a while, and none takes any: all give theirs back. */
 void pact_call_back(struct pact *pact);
-/* True if another member takes its memory just now, or is about to. */
+/*
+ * True if another member takes its memory just now, or is about to. Of two that are about to, none waits for the
+ * other.
+ */
 bool pact_others_take(const struct pact *pact);
 
 #endif

@@ -132,6 +132,7 @@ START_TEST(a_call_back_begins_a_new_round)
 	check_phase(PACT_TAKE);
 	pact_say(members[0], PACT_WHOLE);
 	pact_say(members[1], PACT_TAKES);
+	pact_say(members[2], PACT_TAKES);
 	pact_say(members[2], PACT_LACKS);
 	ck_assert(pact_others_take(members[2]));
 	pact_say(members[1], PACT_WHOLE);
@@ -155,6 +156,62 @@ START_TEST(a_call_back_begins_a_new_round)
 	pact_begin_round(members[0]);
 	all_say(PACT_ROOM);
 	check_phase(PACT_SEEK);
+}
+END_TEST
+
+/* As long as one that waits sees that, it does not call back. */
+START_TEST(one_that_has_lacked_its_memory_does_not_take_it_for_the_others)
+{
+	begin();
+	join_all();
+	all_say(PACT_ROOM);
+	check_phase(PACT_TAKE);
+	ck_assert(!pact_others_take(members[0]));
+	pact_say(members[0], PACT_HAS);
+	for (int i = 1; i < MEMBERS; i++) {
+		ck_assert(pact_others_take(members[0]));
+		pact_say(members[i], PACT_TAKES);
+		ck_assert(pact_others_take(members[0]));
+		pact_say(members[i], PACT_LACKS);
+	}
+	for (int i = 1; i < MEMBERS; i++) {
+		pact_say(members[i], PACT_TAKES);
+		ck_assert(!pact_others_take(members[3 - i]));
+		pact_say(members[i], PACT_LACKS);
+	}
+	pact_call_back(members[1]);
+	for (int i = 0; i < MEMBERS; i++)
+		pact_begin_round(members[i]);
+	all_say(PACT_ROOM);
+	check_phase(PACT_TAKE);
+	pact_say(members[1], PACT_TAKES);
+	pact_say(members[2], PACT_TAKES);
+	pact_say(members[2], PACT_LACKS);
+	ck_assert(pact_others_take(members[2]));
+	pact_say(members[2], PACT_HAS);
+	pact_say(members[1], PACT_WHOLE);
+	pact_say(members[0], PACT_WHOLE);
+	pact_say(members[2], PACT_WHOLE);
+	check_phase(PACT_GO);
+}
+END_TEST
+
+/* It has met the promise of another member, say, and its first attempt comes after that. */
+START_TEST(one_that_could_not_try_yet_is_waited_for)
+{
+	begin();
+	join_all();
+	all_say(PACT_ROOM);
+	check_phase(PACT_TAKE);
+	pact_say(members[0], PACT_TAKES);
+	pact_say(members[0], PACT_LACKS);
+	pact_say(members[1], PACT_HAS);
+	pact_say(members[2], PACT_LACKS);
+	ck_assert(pact_others_take(members[0]));
+	pact_say(members[2], PACT_TAKES);
+	ck_assert(pact_others_take(members[0]));
+	pact_say(members[2], PACT_LACKS);
+	ck_assert(!pact_others_take(members[0]));
 }
 END_TEST
 
@@ -270,6 +327,8 @@ int main(void)
 	tcase_add_test(tc, one_that_gives_up_stops_all);
 	tcase_add_test(tc, one_that_runs_already_is_not_waited_for);
 	tcase_add_test(tc, a_call_back_begins_a_new_round);
+	tcase_add_test(tc, one_that_has_lacked_its_memory_does_not_take_it_for_the_others);
+	tcase_add_test(tc, one_that_could_not_try_yet_is_waited_for);
 	tcase_add_test(tc, needs_are_known_when_all_have_spoken);
 	tcase_add_test(tc, one_that_is_silent_stops_all);
 	tcase_add_test(tc, one_that_never_joins_stops_all);
