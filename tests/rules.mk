@@ -84,8 +84,8 @@ $(O)/tests/unit/checkpoint/test_engine_fault_pairs: private CFLAGS += $(addprefi
 $(O)/tests/unit/checkpoint/test_engine_fault_pairs: | $(SIM)
 
 # They set the clock.
-$(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/test_gate_closed): private CFLAGS += \
-	-Wl,--wrap=clock_ms
+$(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/test_gate_closed checkpoint/test_joint): \
+	private CFLAGS += -Wl,--wrap=clock_ms
 
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)

@@ -128,6 +128,11 @@ struct engine_op {
 
 	/* The engine's: how long it has lacked memory that there was room for. */
 	struct patience lacks;
+	/* Of the pact, when it last asked whether it may take its memory; the first is an enum pact_phase. */
+	struct {
+		unsigned int phase;
+		bool known;
+	} seen;
 	double waits_since_ms, asked_ms; /* for memory; when it asked last who has it; 0: not yet */
 	/* And the phase under way (NULL: none), and the result that gets its time. */
 	const char *phase;

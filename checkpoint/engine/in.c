@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 #define RANKS_LOOK_MS \
@@ -419,6 +420,7 @@ void engine_in(struct engine_op *op, bool all)
 
 	engine_begin(op, &op->result);
 	op->lacks = (struct patience){0};
+	memset(&op->seen, 0, sizeof(op->seen));
 	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
 	do

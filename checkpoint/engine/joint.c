@@ -49,7 +49,8 @@ static void seek(struct engine_op *op, const size_t *needed)
 	set_needs(pact, needed);
 	op->lacks = (struct patience){0};
 	pact_say(pact, PACT_SEEKS);
-	room = pact_is_known(pact) && pact_is_due(pact, clock_ms()) && has_room_for_all(op, needed);
+	op->seen.known = pact_is_known(pact);
+	room = op->seen.known && pact_is_due(pact, clock_ms()) && has_room_for_all(op, needed);
 	if (room)
 		pact_say(pact, PACT_ROOM);
 }
@@ -62,7 +63,8 @@ bool engine_may_take(struct engine_op *op, const size_t *needed)
 		return true;
 	if (pact_look(pact) == PACT_SEEK)
 		seek(op, needed);
-	return pact_look(pact) == PACT_TAKE && !pact_is_called_back(pact);
+	op->seen.phase = pact_look(pact);
+	return op->seen.phase == PACT_TAKE && !pact_is_called_back(pact);
 }
 
 void engine_say(const struct engine_op *op, enum pact_says says)
@@ -82,21 +84,28 @@ static void lack(struct engine_op *op)
 		pact_call_back(pact);
 }
 
+/* Since engine_may_take() looked, which may be before this wait began. */
+static bool has_news(const struct engine_op *op, enum pact_phase phase)
+{
+	const struct pact *pact = op->progress.pact;
+
+	return phase != op->seen.phase || pact_is_called_back(pact) ||
+	       pact_is_known(pact) != op->seen.known;
+}
+
 int engine_wait_for_others(struct engine_op *op, double ms)
 {
-	struct pact *pact = op->progress.pact;
 	double until = clock_ms() + ms;
-	enum pact_phase phase = pact_look(pact), now;
+	enum pact_phase phase;
 
 	do {
 		usleep(LOOK_MS * 1000);
-		now = pact_look(pact);
-		if (now == PACT_STOP)
+		phase = pact_look(op->progress.pact);
+		if (phase == PACT_STOP)
 			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
-		if (now == PACT_TAKE)
+		if (phase == PACT_TAKE)
 			lack(op);
-	} while (now == phase && !pact_is_called_back(pact) && pact_is_known(pact) &&
-		 !engine_is_cancelled(op) && clock_ms() < until);
+	} while (!has_news(op, phase) && !engine_is_cancelled(op) && clock_ms() < until);
 	return 0;
 }
 

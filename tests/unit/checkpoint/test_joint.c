@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process tells the others of a joint resume, by what it does when it is asked. */
+/*
+ * What a process tells the others of a joint resume, by what it does when it is asked; and how it waits for them.
+ */
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/state/state.h"
+#include "checkpoint/engine/internal.h"
 #include "common/protocol/pact.h"
+#include "vmem/cuda_driver.h"
 
 #include "tests/check_suite.h"
 
@@ -75,6 +79,80 @@ START_TEST(one_that_is_paused_is_waited_for)
 }
 END_TEST
 
+static double now_ms = 1000;
+
+double __wrap_clock_ms(void);
+
+double __wrap_clock_ms(void)
+{
+	return now_ms += 5;
+}
+
+static CUresult set_current(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static struct engine_op waiting_op(void)
+{
+	static const struct cuda_driver driver = {.cuCtxSetCurrent = set_current};
+	struct engine_op op = {.drv = &driver};
+	int fd = pact_create(2);
+
+	other = pact_open(fd);
+	op.progress.pact = pact_open(fd);
+	ck_assert(other && op.progress.pact);
+	ck_assert(pact_join(other) && pact_join(op.progress.pact));
+	close(fd);
+	return op;
+}
+
+/* It looks, hears from the other one that it @says that, and waits: whether as long as it was told to. */
+static bool waits_after(struct engine_op *op, enum pact_says says)
+{
+	static const size_t needed[GPU_MAX];
+	double start;
+
+	ck_assert(!engine_may_take(op, needed));
+	pact_say(other, says);
+	pact_look(other);
+	start = now_ms;
+	ck_assert_int_eq(engine_wait_for_others(op, 100), 0);
+	return now_ms - start >= 100;
+}
+
+static void end(struct engine_op *op)
+{
+	pact_close(op->progress.pact);
+	pact_close(other);
+}
+
+/* As while it waits for host memory, before it has said what it needs. */
+START_TEST(one_that_has_said_nothing_waits_as_long_as_it_was_told_to)
+{
+	struct engine_op op = waiting_op();
+	double start = now_ms;
+
+	pact_say(other, PACT_SEEKS);
+	ck_assert_int_eq(engine_wait_for_others(&op, 100), 0);
+	ck_assert_double_ge(now_ms - start, 100);
+	end(&op);
+}
+END_TEST
+
+/* It goes on as soon as it hears what the others need, and that all have seen room; also if that came before the wait. */
+START_TEST(news_that_come_between_a_look_and_the_wait_end_that)
+{
+	struct engine_op op = waiting_op();
+
+	ck_assert(!waits_after(&op, PACT_SEEKS));
+	ck_assert(waits_after(&op, PACT_SEEKS));
+	ck_assert(!waits_after(&op, PACT_ROOM));
+	end(&op);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("joint");
@@ -83,6 +161,8 @@ int main(void)
 	tcase_add_test(tc, one_that_runs_leaves_whatever_it_does);
 	tcase_add_test(tc, one_that_is_about_to_pause_or_to_run_is_waited_for);
 	tcase_add_test(tc, one_that_is_paused_is_waited_for);
+	tcase_add_test(tc, one_that_has_said_nothing_waits_as_long_as_it_was_told_to);
+	tcase_add_test(tc, news_that_come_between_a_look_and_the_wait_end_that);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
