@@ -90,6 +90,15 @@ $(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/te
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)
 
+# It plays a resume.
+$(O)/tests/unit/checkpoint/test_operation: private CFLAGS += -Wl,--wrap=engine_resume
+
+# It plays the other processes.
+$(O)/tests/unit/checkpoint/test_joint: private CFLAGS += -Wl,--wrap=sharing_remains
+
+# It plays the others, and sets the clock.
+$(O)/tests/unit/checkpoint/test_stages: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms sharers_ask)
+
 # It plays the job, and sets the clock.
 $(O)/tests/unit/checkpoint/test_turn_idle: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms job_now job_probe \
 	job_came_to_rest server_say gate_watch gate_unwatch gate_is_unused gate_inside growth_waits)

@@ -44,6 +44,7 @@ FORKS_LOCK(lock);
 static bool ended; /* the engine is done; the control thread has yet to look */
 static bool ready; /* the engine waits for the control thread to say that the program runs on */
 static bool exiting;
+static double exit_ms; /* spent with that; there are several handlers */
 static pthread_cond_t ready_said = PTHREAD_COND_INITIALIZER;
 
 void operation_init(const struct cuda_driver *driver, void (*wake_control)(void))
@@ -310,25 +311,26 @@ static bool brings_back(void)
 	return (now.op == OP_RESUME || now.op == OP_FILL) && !now.held;
 }
 
+/* Under lock. A resume that has agreed to run does not give its memory back, and may wait for one that is stopped. */
 static bool is_to_be_seen_through(void)
 {
-	const bool *waiting = &now.engine.progress.waiting;
+	const struct engine_progress *p = &now.engine.progress;
+	bool only_waits = brings_back() ? __atomic_load_n(&p->waiting, __ATOMIC_RELAXED)
+					: __atomic_load_n(&p->agreed, __ATOMIC_RELAXED) &&
+						  exit_ms > GATE_EXIT_MS;
 
-	return now.op != OP_NONE && !ended &&
-	       !(brings_back() && __atomic_load_n(waiting, __ATOMIC_RELAXED));
+	return now.op != OP_NONE && !ended && !only_waits;
 }
 
 void operation_see_through(void)
 {
-	double ms = 0;
-
 	if (!forks_adopt())
 		return;
 	gate_exits();
 	pthread_mutex_lock(&lock);
 	exiting = true;
-	while (is_to_be_seen_through()) {
-		if (!brings_back() || ms++ > GATE_EXIT_MS)
+	for (; is_to_be_seen_through(); exit_ms++) {
+		if (!brings_back() || exit_ms > GATE_EXIT_MS)
 			operation_cancel();
 		pthread_mutex_unlock(&lock);
 		usleep(1000);
@@ -342,4 +344,5 @@ void operation_after_fork(void)
 	pthread_cond_init(&ready_said, NULL);
 	now.op = OP_NONE;
 	ended = ready = exiting = false;
+	exit_ms = 0;
 }

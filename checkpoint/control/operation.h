@@ -62,7 +62,7 @@ void operation_say_ready(void);
  * The calling thread is in exit(). No further operation begins, except a resume or fill: the program's
  * exit handlers may wait for one (gate_exits()). Waits for the end of the operation under way, as the
  * memory that it copies, and the driver, are about to go away; but a resume that waits for GPU memory stays
- * under way. Any thread.
+ * under way, and after GATE_EXIT_MS one that has agreed with others to run, and waits for them. Any thread.
  */
 void operation_see_through(void);
 

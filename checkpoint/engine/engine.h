@@ -54,8 +54,9 @@ struct engine_progress {
 	const char *phase; /* as above; "memory" while a resume waits for it; "write" or "read" */
 	size_t done;       /* bytes */
 	size_t total;
-	bool waiting;      /* a resume waits for GPU memory, or for host memory */
-	bool settled;      /* a pause is done, and only its snapshot is still being written */
+	bool waiting; /* a resume waits for GPU memory, or for host memory */
+	bool settled; /* a pause is done, and only its snapshot is still being written */
+	bool agreed; /* the pact of a resume says GO: it is whole, and waits for those that share memory */
 	bool cancel;       /* set by others: give up if that is still possible */
 	struct hold *hold; /* set before it begins: where it waits for the other ranks; or NULL */
 	struct pact *pact; /* the same, of a resume together with other processes of the job */

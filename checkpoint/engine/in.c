@@ -319,28 +319,28 @@ int engine_put_back(struct engine_op *op)
 	return -1; /* the data is kept: a resume may still succeed */
 }
 
-/* Wait until the other processes of the job have their memory too. False: give up. */
-static bool wait_for_ranks(struct engine_op *op, double deadline_ms)
+/* Wait until the other processes of the job have their memory too. */
+static int wait_for_ranks(struct engine_op *op, double deadline_ms)
 {
 	struct hold *hold = op->progress.hold;
 	const struct hold_report ready = {.drained = true};
 	struct hold_order order = {0};
 
 	if (!hold)
-		return true;
+		return 0;
 	/* A resume that nobody holds has its order from the beginning. */
 	hold_take_order(hold, 0, &order);
 	if (!order.commit || op->progress.pact)
 		engine_set_phase(op, "ranks", 0);
 	hold_say(hold, &ready);
 	if (op->progress.pact)
-		return engine_goes_with_others(op, deadline_ms);
+		return engine_go_with_others(op, deadline_ms);
 	while (!order.commit) {
 		hold_take_order(hold, RANKS_LOOK_MS, &order);
 		if (!order.commit && engine_is_cancelled(op))
-			return false;
+			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
 	}
-	return true;
+	return 0;
 }
 
 /*
@@ -370,20 +370,15 @@ static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
  */
 static int run_with_others(struct engine_op *op, size_t in, bool was_released, double deadline_ms)
 {
-	bool together = wait_for_ranks(op, deadline_ms);
 	CUresult error;
 
-	if (together && !engine_meet_whole(op, deadline_ms)) {
+	if (!wait_for_ranks(op, deadline_ms) && !engine_meet_whole(op, deadline_ms)) {
 		op->progress.ready();
 		engine_run(op);
 		return 0;
 	}
 	error = step_back(op, in, was_released);
-	if (together)
-		return -1;
-	if (error)
-		return engine_fail_driver(&op->result, op->drv, "unmap", error);
-	return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+	return error ? engine_fail_driver(&op->result, op->drv, "unmap", error) : -1;
 }
 
 /* Adds to *@granules what has come back. */
@@ -401,6 +396,8 @@ static int bring(struct engine_op *op, bool all, bool was_released, double deadl
 		return 0;
 	if (!ret)
 		ret = complete(op, deadline_ms);
+	if (!ret)
+		ret = engine_meet_complete(op, deadline_ms);
 	if (!ret)
 		return run_with_others(op, in, was_released, deadline_ms);
 	if (all)

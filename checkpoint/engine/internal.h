@@ -12,9 +12,9 @@
  *
  * and in steps:
  *
- *	shared.c	memory that processes share
  *	lack.c		the wait for GPU memory
  *	joint.c		that of several processes of the job
+ *	shared.c	memory that processes share
  *	memory.c	mapping, host memory, the driver's checkpoint
  *	state.c		the state below, results, phases
  *
@@ -176,15 +176,16 @@ int engine_wait_for_memory(struct engine_op *op, double deadline_ms, double *sle
  * engine_may_take(): there is room for all, and this process takes its @needed bytes by device. engine_say(): what
  * the others are to know. engine_wait_for_others(): some time, or less if there is news. 0, or -1
  * with a result: they have given up. engine_is_called_back(): give back what was taken, and begin again.
- * engine_goes_with_others(): this process is whole, and waits until all are, or until @deadline_ms (0: none).
- * False: it gives its memory back.
+ * engine_go_with_others(): this process is whole, and waits until all are, or until @deadline_ms (0: none). 0; or -1
+ * with a result: it gives its memory back.
  */
-#define ENGINE_ALONE "another process of the job did not resume, or a pause was asked for"
+#define ENGINE_WHOLE_MS 500 /* past the time limit, in which one that lacks memory says so first */
+#define ENGINE_ALONE    "another process of the job did not resume, or a pause was asked for"
 bool engine_may_take(struct engine_op *op, const size_t *needed);
 void engine_say(const struct engine_op *op, enum pact_says says);
 int engine_wait_for_others(struct engine_op *op, double ms);
 bool engine_is_called_back(const struct engine_op *op);
-bool engine_goes_with_others(struct engine_op *op, double deadline_ms);
+int engine_go_with_others(struct engine_op *op, double deadline_ms);
 
 /* Unpin the host memory of the pool, if the contexts are there to do it. */
 void engine_unpin(const struct cuda_driver *drv);
@@ -221,7 +222,7 @@ int engine_check_host_memory(struct engine_result *result);
 
 /*
  * Memory that processes share (sharing.h). 0, or -1 with the result of @op: of the first three the job
- * must run on, of the last two it stays paused. engine_meet_released() gives a note only: then the
+ * must run on, of the last three it stays paused. engine_meet_released() gives a note only: then the
  * contexts stay on the GPU.
  */
 int engine_check_shared(struct engine_op *op, struct engine_result *result);
@@ -229,6 +230,12 @@ int engine_meet_at_rest(struct engine_op *op, double deadline_ms);
 int engine_meet_saved(struct engine_op *op);
 int engine_meet_released(struct engine_op *op);
 int engine_get_imports(struct engine_op *op, double deadline_ms);
+/*
+ * Before engine_go_with_others(), which is the last moment for this process to give up; and during it: once more.
+ * -EAGAIN, without a result: one that was as far has given its memory back.
+ */
+int engine_meet_complete(struct engine_op *op, double deadline_ms);
+int engine_meet_again(struct engine_op *op);
 int engine_meet_whole(struct engine_op *op, double deadline_ms);
 /* A resume or a fill has ended: if it has failed for good, tell those that wait for this process. */
 void engine_end_shared(const struct engine_op *op);

@@ -6,12 +6,13 @@
 #include "common/clock.h"
 #include "common/limits.h"
 
+#include <errno.h>
 #include <unistd.h>
 
-#define LOOK_MS 5 /* between two looks at the others */
+#define LOOK_MS    5   /* between two looks at the others */
+#define SHARERS_MS 100 /* and at those that share memory with this process, when it is whole */
 #define LACK_MS \
 	2000 /* how long one that does not find its memory keeps the others from giving theirs back */
-#define WHOLE_MS 500 /* past the time limit, in which one that lacks memory says so first */
 
 /* What this process takes of each device, in all. */
 static void set_needs(struct pact *pact, const size_t *needed)
@@ -116,19 +117,38 @@ bool engine_is_called_back(const struct engine_op *op)
 	return pact && !engine_is_cancelled(op) && pact_is_called_back(pact);
 }
 
-bool engine_goes_with_others(struct engine_op *op, double deadline_ms)
+/* Those that share memory with this process, and are in no pact or in another one, may give up still. */
+static int look_at_sharers(struct engine_op *op, double *looked_ms)
+{
+	int ret;
+
+	if (clock_ms() - *looked_ms < SHARERS_MS)
+		return 0;
+	ret = engine_meet_again(op);
+	*looked_ms = clock_ms();
+	if (ret != -EAGAIN)
+		return ret;
+	pact_call_back(op->progress.pact);
+	return 0;
+}
+
+int engine_go_with_others(struct engine_op *op, double deadline_ms)
 {
 	struct pact *pact = op->progress.pact;
+	double looked_ms = clock_ms();
 	enum pact_phase phase;
 
 	pact_say(pact, PACT_WHOLE);
 	while ((phase = pact_look(pact)) != PACT_GO) {
+		bool late = deadline_ms && limits_ms() > deadline_ms + ENGINE_WHOLE_MS;
+
 		if (phase == PACT_STOP || pact_is_called_back(pact))
-			return false;
-		if (engine_is_cancelled(op) ||
-		    (deadline_ms && limits_ms() > deadline_ms + WHOLE_MS))
-			return !pact_stop(pact);
+			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+		if ((engine_is_cancelled(op) || late) && pact_stop(pact))
+			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+		if (look_at_sharers(op, &looked_ms) && pact_stop(pact))
+			return -1;
 		usleep(LOOK_MS * 1000);
 	}
-	return true;
+	return 0;
 }

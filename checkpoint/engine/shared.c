@@ -131,13 +131,40 @@ int engine_get_imports(struct engine_op *op, double deadline_ms)
 	return error ? fail_resume(op, &w, error) : 0;
 }
 
-int engine_meet_whole(struct engine_op *op, double deadline_ms)
+static int meet_in(struct engine_op *op, double deadline_ms, int (*stage)(struct sharing_wait *))
 {
 	struct sharing_wait w = wait_of(op, deadline_ms);
-	int error = sharing_whole(&w);
+	int error = stage(&w);
 
 	engine_add_phase(op, "imports", w.got_ms);
 	return error ? fail_resume(op, &w, error) : 0;
+}
+
+int engine_meet_complete(struct engine_op *op, double deadline_ms)
+{
+	if (!op->progress.pact)
+		return 0;
+	if (sharing_is_joint())
+		engine_set_phase(op, "sharing", 0);
+	return meet_in(op, deadline_ms ? deadline_ms + ENGINE_WHOLE_MS : 0, sharing_complete);
+}
+
+int engine_meet_again(struct engine_op *op)
+{
+	struct sharing_wait w = wait_of(op, 0);
+	int error = sharing_remains(&w);
+
+	return error && error != -EAGAIN ? fail_resume(op, &w, error) : error;
+}
+
+int engine_meet_whole(struct engine_op *op, double deadline_ms)
+{
+	int ret;
+
+	__atomic_store_n(&op->progress.agreed, op->progress.pact, __ATOMIC_RELAXED);
+	ret = meet_in(op, deadline_ms, sharing_whole);
+	__atomic_store_n(&op->progress.agreed, false, __ATOMIC_RELAXED);
+	return ret;
 }
 
 /* A cancelled one may be followed by another one, and a time limit is of this process alone. */

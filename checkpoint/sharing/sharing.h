@@ -28,7 +28,9 @@
  * that gives up says so (OFF), and then asks, too. Whichever of two speaks last sees the other, and
  * stays. A process that does not answer, as it is stopped, say, may have gone on if it has asked this one for the
  * second time; if it has not, it will find OFF. So nobody waits for one that is stopped, unless that is in the
- * very moment in which it goes on; then it is waited for until it continues, or ends.
+ * very moment in which it goes on; then it is waited for until it continues, or ends. With a pact
+ * (common/protocol/pact.h) that moment begins when the pact says GO: others, which share nothing, run then. Until
+ * then a process that is whole says OFF.
  *
  * If a process cannot resume, it is RELEASED again, and says so: the others, which nothing else would tell
  * that they wait in vain, give up, too. One that is only paused is waited for.
@@ -135,7 +137,22 @@ void sharing_rebuilt(void);
  */
 int sharing_get_imports(struct sharing_wait *w);
 
-/* The process is whole. On success all are, and there is no way back. Else as sharing_get_imports(). */
+/*
+ * Of a resume with a pact, which does not know of those that are in none: the process is whole. On success all are,
+ * and each may still give up. Else as sharing_get_imports(); -EHOSTUNREACH: one has not answered for 10 s.
+ */
+int sharing_complete(struct sharing_wait *w);
+
+/*
+ * Behind it, while the pact waits for others: ask all once more. 0; -EAGAIN: one has given its memory back, and may
+ * come again; else as sharing_complete().
+ */
+int sharing_remains(struct sharing_wait *w);
+
+/*
+ * The process is whole. On success all are, and there is no way back. Else as sharing_complete(). With a pact, which
+ * says GO: those that are in it are waited for until they go on or end, whatever the cancellation and the limit say.
+ */
 int sharing_whole(struct sharing_wait *w);
 
 /* A resume has failed before sharing_whole() succeeded: the process gives its memory back again. */

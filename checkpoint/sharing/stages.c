@@ -17,6 +17,7 @@
 #include "common/log.h"
 
 #define LOOK_MS    2
+#define LOOKS      50     /* so often; then every STATE_MS, of a wait that may last for hours */
 #define AHEAD      8      /* imports that are asked for at once */
 #define STATE_MS   100    /* between two looks at all while one is waited for */
 #define BEGIN_MS   3000   /* for the others to begin a pause, or a resume after one that failed */
@@ -31,14 +32,19 @@ static double waited_ms(void)
 	return patience_ms(&sharing.patience);
 }
 
-static void set_stage(enum sharing_stage stage)
+static void begin_stage(enum sharing_stage stage, enum sharing_vote vote)
 {
 	pthread_mutex_lock(&sharing.lock);
 	sharing.stage = stage;
-	sharing.vote = SHARING_WAITS;
+	sharing.vote = vote;
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].heard = false;
 	pthread_mutex_unlock(&sharing.lock);
+}
+
+static void set_stage(enum sharing_stage stage)
+{
+	begin_stage(stage, SHARING_WAITS);
 }
 
 static void set_vote(enum sharing_vote vote)
@@ -228,15 +234,15 @@ static void ask_all(enum sharing_kind kind)
 }
 
 /*
- * SILENT: a member that lives cannot be asked for long. STALE: this process has imports of memory that its
+ * UNASKED: a member that lives cannot be asked; SILENT: for long. STALE: this process has imports of memory that its
  * exporter has made anew since. LOST: it has imports of an exporter that has ended. FAILED: its resume has, and it
  * has not begun another one in time.
  */
-enum verdict { GO_ON, NOT_YET, SILENT, STALE, LOST, WITHDREW, FAILED };
+enum verdict { GO_ON, UNASKED, NOT_YET, SILENT, STALE, LOST, WITHDREW, FAILED };
 
 static enum verdict judge_unasked(const struct sharing_member *m)
 {
-	return waited_ms() - m->silent_ms > SILENT_MS ? SILENT : NOT_YET;
+	return waited_ms() - m->silent_ms > SILENT_MS ? SILENT : UNASKED;
 }
 
 /* A member that has not reached a stage, and what that means; NULL: all have. */
@@ -639,24 +645,37 @@ static enum verdict judge_saved(const struct sharing_member *m)
 										   : GO_ON;
 }
 
-static enum verdict judge_whole(const struct sharing_member *m)
+/* It has gone on, and runs, or pauses again. */
+static bool has_run(const struct sharing_member *m)
 {
-	if (is_gone(m))
+	return m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING;
+}
+
+/* It may still give up. */
+static enum verdict judge_complete(const struct sharing_member *m)
+{
+	if (is_gone(m) || has_run(m))
 		return GO_ON;
-	if (m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING)
-		return GO_ON; /* it has gone on, and runs, or pauses again */
 	if (judge_failed(m) == FAILED)
 		return FAILED;
-	if (m->answer.stage != SHARING_WHOLE || m->answer.vote == SHARING_OFF ||
+	if (m->answer.stage != SHARING_WHOLE ||
 	    (m->answer.oldest != SHARING_NO_BUILD && m->answer.oldest != sharing.build))
 		return NOT_YET;
 	return has_imports(m, &m->answer.build) ? STALE : GO_ON;
 }
 
+static enum verdict judge_whole(const struct sharing_member *m)
+{
+	enum verdict verdict = judge_complete(m);
+
+	if (verdict == GO_ON && !is_gone(m) && !has_run(m) && m->answer.vote == SHARING_OFF)
+		return NOT_YET;
+	return verdict;
+}
+
 static bool passed_whole(const struct sharing_member *m)
 {
-	return m->answer.cycle != m->cycle || m->answer.stage < SHARING_RESTING ||
-	       (m->answer.stage == SHARING_WHOLE && m->answer.vote == SHARING_ON);
+	return has_run(m) || (m->answer.stage == SHARING_WHOLE && m->answer.vote == SHARING_ON);
 }
 
 /*
@@ -701,6 +720,36 @@ static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
 }
 
 /*
+ * True if @m does not go back, whatever its user and its time limit say: it was whole when this process agreed to
+ * the pact, and if it had gone back since, the pact would not have said GO. Unless it is in none.
+ */
+static bool is_bound(const struct sharing_wait *w, const struct sharing_member *m)
+{
+	return w->pact && !has_run(m) && m->answer.stage == SHARING_WHOLE;
+}
+
+/* Whether the wait for @m is to end; 0: not yet. @bound: it lasts until @m goes on, or ends. */
+static int give_up(struct sharing_wait *w, const struct sharing_member *m, enum verdict verdict,
+		   bool bound, bool late)
+{
+	if (verdict == STALE)
+		return renew_imports(w, m);
+	if (verdict == WITHDREW)
+		return fail(w, -ECANCELED, m, "has given up its pause");
+	if (verdict == LOST)
+		return fail(w, -ECANCELED, m, "has ended");
+	if (verdict == FAILED)
+		return fail_with(w, m);
+	if (bound)
+		return 0;
+	if (is_cancelled(w))
+		return fail(w, -ECANCELED, m, "was waited for");
+	if (verdict == SILENT)
+		return fail(w, -EHOSTUNREACH, m, "");
+	return late || is_late(w) ? fail(w, -ETIME, m, "is not as far") : 0;
+}
+
+/*
  * Go on together with all, or not at all, within @limit_ms (0: none) and the
  * user's limit. Without a way back for anybody on success.
  *
@@ -717,7 +766,7 @@ static int agree(struct sharing_wait *w, double limit_ms,
 	bool on = false;
 
 	for (;;) {
-		int error = 0;
+		int error;
 
 		ask_all(on ? SHARING_LAST_STATE : SHARING_STATE);
 		m = find(judge, &verdict);
@@ -727,20 +776,8 @@ static int agree(struct sharing_wait *w, double limit_ms,
 		set_vote(on ? SHARING_ON : SHARING_WAITS);
 		if (on)
 			continue;
-		if (verdict == STALE)
-			error = renew_imports(w, m);
-		else if (verdict == WITHDREW)
-			error = fail(w, -ECANCELED, m, "has given up its pause");
-		else if (verdict == LOST)
-			error = fail(w, -ECANCELED, m, "has ended");
-		else if (verdict == FAILED)
-			error = fail_with(w, m);
-		else if (is_cancelled(w))
-			error = fail(w, -ECANCELED, m, "was waited for");
-		else if (verdict == SILENT)
-			error = fail(w, -EHOSTUNREACH, m, "");
-		else if (is_late(w) || (limit_ms && waited_ms() - begin_ms > limit_ms))
-			error = fail(w, -ETIME, m, "is not as far");
+		error = give_up(w, m, verdict, is_bound(w, m),
+				limit_ms && waited_ms() - begin_ms > limit_ms);
 		if (error && withdraw(passed))
 			return error;
 		/* Some have gone on, so this one does: its own memory is safe. */
@@ -812,6 +849,36 @@ void sharing_rebuilt(void)
 	pthread_mutex_unlock(&sharing.lock);
 	set_stage(SHARING_REBUILT);
 	objects_open_exports();
+}
+
+int sharing_complete(struct sharing_wait *w)
+{
+	struct sharing_member *m;
+	enum verdict verdict;
+	int error = 0;
+
+	begin_stage(SHARING_WHOLE, SHARING_OFF);
+	for (int looks = 0; !error; looks++) {
+		ask_all(SHARING_STATE);
+		m = find(judge_complete, &verdict);
+		if (!m)
+			return 0;
+		error = give_up(w, m, verdict, false, false);
+		usleep((looks < LOOKS ? LOOK_MS : STATE_MS) * 1000);
+	}
+	return error;
+}
+
+int sharing_remains(struct sharing_wait *w)
+{
+	struct sharing_member *m;
+	enum verdict verdict;
+
+	ask_all(SHARING_STATE);
+	m = find(judge_complete, &verdict);
+	if (verdict == NOT_YET || verdict == STALE)
+		return -EAGAIN;
+	return m ? give_up(w, m, verdict, false, false) : 0;
 }
 
 int sharing_whole(struct sharing_wait *w)

@@ -5,11 +5,15 @@
 #include "checkpoint/control/joint.h"
 #include "checkpoint/control/state/state.h"
 #include "checkpoint/engine/internal.h"
+#include "checkpoint/sharing/sharing.h"
 #include "common/protocol/pact.h"
 #include "vmem/cuda_driver.h"
 
 #include "tests/check_suite.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct pact *other;
@@ -153,6 +157,70 @@ START_TEST(news_that_come_between_a_look_and_the_wait_end_that)
 }
 END_TEST
 
+static int remains, looks; /* what it finds of those that share memory, and how often it looks */
+
+int __wrap_sharing_remains(struct sharing_wait *w);
+
+int __wrap_sharing_remains(struct sharing_wait *w)
+{
+	snprintf(w->text, sizeof(w->text), "one does not answer");
+	if (++looks == 3)
+		pact_say(other, PACT_WHOLE);
+	return remains;
+}
+
+/* It is whole; the other one has its memory. */
+static struct engine_op whole_op(void)
+{
+	static const size_t needed[GPU_MAX];
+	struct engine_op op = waiting_op();
+
+	pact_say(other, PACT_SEEKS);
+	ck_assert(!engine_may_take(&op, needed));
+	pact_say(other, PACT_ROOM);
+	ck_assert(engine_may_take(&op, needed));
+	pact_say(other, PACT_HAS);
+	return op;
+}
+
+START_TEST(one_that_is_whole_goes_with_the_others)
+{
+	struct engine_op op = whole_op();
+
+	ck_assert_int_eq(engine_go_with_others(&op, 0), 0);
+	ck_assert_int_eq(looks, 3);
+	ck_assert_int_eq(pact_look(other), PACT_GO);
+	end(&op);
+}
+END_TEST
+
+/* That is of another job, perhaps, and may come again. */
+START_TEST(one_that_is_whole_begins_again_when_one_that_shares_memory_has_gone_back)
+{
+	struct engine_op op = whole_op();
+
+	remains = -EAGAIN;
+	ck_assert_int_eq(engine_go_with_others(&op, 0), -1);
+	ck_assert_int_eq(looks, 1);
+	ck_assert(engine_is_called_back(&op));
+	ck_assert_int_eq(pact_look(other), PACT_SEEK);
+	end(&op);
+}
+END_TEST
+
+START_TEST(one_that_is_whole_gives_up_when_one_that_shares_memory_is_lost)
+{
+	struct engine_op op = whole_op();
+
+	remains = -EHOSTUNREACH;
+	ck_assert_int_eq(engine_go_with_others(&op, 0), -1);
+	ck_assert_int_eq(pact_look(other), PACT_STOP);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert_int_eq(strncmp(op.result.message, "one does not answer", 19), 0);
+	end(&op);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("joint");
@@ -163,6 +231,10 @@ int main(void)
 	tcase_add_test(tc, one_that_is_paused_is_waited_for);
 	tcase_add_test(tc, one_that_has_said_nothing_waits_as_long_as_it_was_told_to);
 	tcase_add_test(tc, news_that_come_between_a_look_and_the_wait_end_that);
+	tcase_add_test(tc, one_that_is_whole_goes_with_the_others);
+	tcase_add_test(tc,
+		       one_that_is_whole_begins_again_when_one_that_shares_memory_has_gone_back);
+	tcase_add_test(tc, one_that_is_whole_gives_up_when_one_that_shares_memory_is_lost);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

@@ -6,8 +6,11 @@
  * may pause once more, while the others have not seen yet that it ran. At any time one of them may be lost,
  * so that it lives and cannot be asked, and found again; and it may end.
  *
- * In no state may one process have gone on, and another one run. A model that finds no fault shows
- * little, so the faults that the protocol could have are put in one by one, and must be found.
+ * With a pact (common/protocol/pact.h), of a resume, two of them share memory, and a third one, which shares nothing,
+ * runs as soon as the pact says GO. One that has given up does not begin again there.
+ *
+ * In no state may one process have gone on, and another one run (in a resume: be paused again). A model that finds no
+ * fault shows little, so the faults that the protocol could have are put in one by one, and must be found.
  */
 #include "tests/check_suite.h"
 
@@ -20,8 +23,11 @@
 #define STATE_BITS 23
 #define STATES     (1u << STATE_BITS)
 
-/* What a process answers. Before the stage, and behind it: it runs, or has gone on, or is no more. */
-enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED, ENDED };
+/*
+ * What a process answers. Before the stage, and behind it: it runs, or has gone on, or is no more. WHOLE: OFF, until
+ * the pact says GO.
+ */
+enum says { EARLY, WAITS, ON, OFF, RUNS, PASSED, ENDED, WHOLE };
 
 enum step {
 	MEET, /* in the second pause: ask the next one whether it rests, and in which pause */
@@ -31,6 +37,8 @@ enum step {
 	GIVE_UP,
 	ASK,    /* the next one, whether it has gone on */
 	RETURN, /* or stay */
+	MATE,   /* whether the one that shares memory is whole */
+	AGREE,  /* to the pact, and wait for the others */
 	END,
 };
 
@@ -45,6 +53,7 @@ enum fault {
 	OLD_PAUSE,     /* take one that pauses again for one that has not gone on */
 	LOST_IS_ENDED, /* take one that cannot be asked for one that has ended */
 	LOST_IS_EARLY, /* take one that cannot be asked for one that has not gone on */
+	LEFT_AFTER_GO, /* give up when the pact has said GO */
 	FAULTS,
 };
 
@@ -57,12 +66,19 @@ struct process {
 	uint8_t known[PROCESSES - 1]; /* @again of the others, when it met them */
 };
 
+enum pact { NO_PACT, OPEN, GO, STOP };
+
 struct state {
 	struct process p[PROCESSES];
 	bool lost; /* FRAIL */
+	uint8_t pact;
+	uint8_t agree; /* a bit for each that has agreed to it */
 };
 
+#define AGREE_ALL ((1 << PROCESSES) - 1)
+
 static enum fault fault;
+static int nothers; /* that share memory with one */
 static struct state *todo;
 static uint64_t *found;
 static size_t ntodo, nfound;
@@ -70,7 +86,7 @@ static bool torn, all_passed, all_run;
 
 static uint64_t pack(const struct state *s)
 {
-	uint64_t bits = 2 | s->lost;
+	uint64_t bits = (2 | s->lost) << 5 | s->pact << 3 | s->agree;
 
 	for (int i = 0; i < PROCESSES; i++) {
 		const struct process *p = &s->p[i];
@@ -157,7 +173,7 @@ static void meet(const struct state *s, int i, struct process p)
 		return;
 	}
 	p.known[p.next] = q->again;
-	if (++p.next == PROCESSES - 1)
+	if (++p.next == nothers)
 		p.step = BEFORE;
 	go(s, i, p);
 }
@@ -172,19 +188,19 @@ static void look(const struct state *s, int i, struct process p)
 	const struct process *q = &s->p[other(i, p.next)];
 	bool known = q->again == p.known[p.next];
 	enum reach is = reach(s, i, p.next);
-	enum verdict verdict = is == SILENT                         ? NOT_YET
-			       : is == GONE                         ? ALL
-			       : has_passed(q, known)               ? ALL
-			       : q->says == RUNS || !known          ? WITHDREW
-			       : q->says == EARLY || q->says == OFF ? NOT_YET
-								    : ALL;
+	enum verdict verdict = is == SILENT                                             ? NOT_YET
+			       : is == GONE                                             ? ALL
+			       : has_passed(q, known)                                   ? ALL
+			       : q->says == RUNS || !known                              ? WITHDREW
+			       : q->says == EARLY || q->says == OFF || q->says == WHOLE ? NOT_YET
+											: ALL;
 	struct state next = *s;
 
 	if (i == FRAIL && p.on && is == ANSWERS && (q->says == WAITS || q->says == ON))
 		next.p[other(i, p.next)].heard = 1;
 	if (verdict > p.verdict)
 		p.verdict = verdict;
-	if (++p.next == PROCESSES - 1)
+	if (++p.next == nothers)
 		p.step = DECIDE;
 	go(&next, i, p);
 }
@@ -203,8 +219,53 @@ static void decide(const struct state *s, int i, struct process p)
 	/* It may be told at any time to give up, or find that it is late. */
 	if (verdict != WITHDREW)
 		go(s, i, at(p, LOOK));
-	if (verdict != ALL)
+	if (verdict != ALL && (!s->pact || fault == LEFT_AFTER_GO))
 		go(s, i, at(p, fault == ASK_FIRST ? ASK : GIVE_UP));
+}
+
+/* The last one shares nothing. */
+static bool shares(const struct state *s, int i)
+{
+	return !s->pact || i < PROCESSES - 1;
+}
+
+/* It gives up, and then the pact ends: or the other way round, if it has agreed. */
+static void leave(const struct state *s, int i, struct process p)
+{
+	struct state next = *s;
+
+	p.says = RUNS;
+	if (next.pact == OPEN)
+		next.pact = STOP;
+	go(&next, i, at(p, END));
+}
+
+static void mate(const struct state *s, int i, struct process p)
+{
+	struct state next = *s;
+
+	leave(s, i, p);
+	if (shares(s, i) && (reach(s, i, 0) == SILENT ||
+			     (reach(s, i, 0) == ANSWERS && s->p[other(i, 0)].says != WHOLE)))
+		return;
+	next.agree |= 1 << i;
+	go(&next, i, at(p, AGREE));
+}
+
+static void agree(const struct state *s, int i, struct process p)
+{
+	struct state next = *s;
+
+	if (s->pact == GO) {
+		p.says = shares(s, i) ? WAITS : PASSED;
+		go(s, i, at(p, shares(s, i) ? LOOK : END));
+		return;
+	}
+	leave(s, i, p);
+	if (s->pact == OPEN && s->agree == AGREE_ALL) {
+		next.pact = GO;
+		find(&next);
+	}
 }
 
 static void ask(const struct state *s, int i, struct process p)
@@ -215,7 +276,7 @@ static void ask(const struct state *s, int i, struct process p)
 	p.may &= fault == NO_ASKING || is == GONE ||
 		 (is == SILENT && (!p.heard || fault == LOST_IS_EARLY)) ||
 		 (is == ANSWERS && !has_passed(q, q->again == p.known[p.next]));
-	if (++p.next == PROCESSES - 1)
+	if (++p.next == nothers)
 		p.step = RETURN;
 	go(s, i, p);
 }
@@ -231,9 +292,11 @@ static void follow(const struct state *s, int i)
 		meet(s, i, p);
 		break;
 	case BEFORE:
-		p.says = WAITS;
+		p.says = s->pact ? WHOLE : WAITS;
 		p.heard = 0;
-		go(s, i, at(p, LOOK));
+		go(s, i, at(p, s->pact ? MATE : LOOK));
+		if (s->pact)
+			break;
 		p.says = RUNS;
 		go(s, i, at(p, END));
 		break;
@@ -255,8 +318,14 @@ static void follow(const struct state *s, int i)
 		p.on = 0;
 		go(s, i, at(p, p.may ? END : LOOK));
 		break;
+	case MATE:
+		mate(s, i, p);
+		break;
+	case AGREE:
+		agree(s, i, p);
+		break;
 	case END:
-		if (p.says == PASSED || p.again)
+		if (p.says == PASSED || p.again || s->pact)
 			break;
 		p.says = EARLY;
 		p.again = 1;
@@ -278,11 +347,12 @@ static void lose_or_end(const struct state *s)
 	go(s, FRAIL, at(p, END));
 }
 
-static void explore(enum fault with)
+static void explore(enum fault with, enum pact pact)
 {
-	struct state first = {0};
+	struct state first = {.pact = pact};
 
 	fault = with;
+	nothers = pact ? 1 : PROCESSES - 1;
 	found = calloc(STATES, sizeof(*found));
 	todo = malloc(STATES / 2 * sizeof(*todo));
 	ck_assert(found && todo);
@@ -303,14 +373,21 @@ static void explore(enum fault with)
 
 START_TEST(all_go_on_or_none)
 {
-	explore(NONE);
+	explore(NONE, NO_PACT);
+	ck_assert(!torn);
+}
+END_TEST
+
+START_TEST(all_go_on_or_none_with_one_that_shares_nothing)
+{
+	explore(NONE, OPEN);
 	ck_assert(!torn);
 }
 END_TEST
 
 START_TEST(each_fault_is_found)
 {
-	explore(ONE_LOOK + _i);
+	explore(ONE_LOOK + _i, ONE_LOOK + _i == LEFT_AFTER_GO ? OPEN : NO_PACT);
 	ck_assert(torn);
 }
 END_TEST
@@ -322,6 +399,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, all_go_on_or_none);
+	tcase_add_test(tc, all_go_on_or_none_with_one_that_shares_nothing);
 	tcase_add_loop_test(tc, each_fault_is_found, 0, FAULTS - ONE_LOOK);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
