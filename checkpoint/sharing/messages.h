@@ -124,7 +124,7 @@ struct sharing_answer {
 	uint64_t build;  /* which memory is under the exported objects: each resume makes it anew */
 	uint64_t size;   /* of the exported object */
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
-	uint32_t holds;  /* it has such imports, or is about to have */
+	uint32_t holds;  /* it has such imports, or is not at rest, and about to have some */
 	uint32_t nsharers;
 	char job[8]; /* the ID of its job, a string */
 	struct sharing_process

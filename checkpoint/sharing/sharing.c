@@ -65,7 +65,10 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES])
 	return n;
 }
 
-/* What this process has imported from the one that asks. */
+/*
+ * What this process has imported from the one that asks, in the stage of @answer. One that is at rest takes nothing
+ * that it waits for, and has gone on to be paused, perhaps, without this exporter.
+ */
 static void describe_imports(const unsigned char instance[OBJECT_KEY],
 			     struct sharing_answer *answer)
 {
@@ -76,7 +79,7 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY],
 
 		if (memcmp(import.name.instance, instance, OBJECT_KEY) != 0)
 			continue;
-		answer->holds = 1;
+		answer->holds |= !import.pending || answer->stage < SHARING_RESTING;
 		if (!import.pending && build < answer->oldest)
 			answer->oldest = build;
 	}
