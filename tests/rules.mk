@@ -96,8 +96,14 @@ $(O)/tests/unit/checkpoint/test_operation: private CFLAGS += -Wl,--wrap=engine_r
 # It plays the other processes.
 $(O)/tests/unit/checkpoint/test_joint: private CFLAGS += -Wl,--wrap=sharing_remains
 
+# It plays the other processes.
+$(O)/tests/unit/checkpoint/test_in: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,sharers_ask sharing_back sharing_get_imports \
+	sharing_gone_back)
+$(O)/tests/unit/checkpoint/test_in: | $(SIM)
+
 # It plays the others, and sets the clock.
-$(O)/tests/unit/checkpoint/test_stages: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms sharers_ask)
+$(O)/tests/unit/checkpoint/test_stages: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms sharers_ask sharers_begin sharers_end \
+	sharers_start)
 
 # It plays the job, and sets the clock.
 $(O)/tests/unit/checkpoint/test_turn_idle: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms job_now job_probe \
@@ -422,7 +428,7 @@ $(filter-out %/kernels.o,$(LOOPS)): private CFLAGS += -O2
 $(filter $(C_PROGRAMS),$(LOOPS)): private SANFLAGS := $(shell $(CC) -print-file-name=lib$(RUNTIME)_preinit.o) -l$(RUNTIME)
 
 # Programs at a fixed address: a position-independent one may come to lie at VMEM_BASE.
-$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_engine_fault_pairs checkpoint/test_engine_parts): private CFLAGS += -no-pie
+$(C_PROGRAMS) $(addprefix $(O)/tests/unit/,vmem/test_legacy vmem/test_translate wrapper/test_rewrite checkpoint/test_engine_fault_pairs checkpoint/test_engine_parts checkpoint/test_in): private CFLAGS += -no-pie
 # In unit tests the linker makes a lea, which sets no flags, of the add (GOTTPOFF) whose flags UBSan's check of &gate_self
 # goes by. ASan still reports what uses a null pointer.
 GATED := $(patsubst %.c,$(OBJ)/%.o,$(shell grep -rlE --include='*.c' 'gate_(enter|exit|self)' wrapper checkpoint tests/unit))

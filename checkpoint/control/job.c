@@ -343,6 +343,7 @@ void job_end_operation(void)
 				      .paused = engine_is_paused(),
 				      .partly = engine_is_partly_out(),
 				      .room = operation_seen_room(),
+				      .kept = operation_kept(),
 				      .reason = reason};
 
 	if (op == OP_YIELD)

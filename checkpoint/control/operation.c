@@ -201,6 +201,7 @@ static void begin(enum operation op, const struct operation_options *options,
 	e->bytes = options->bytes;
 	e->context = options->context;
 	e->room = options->bytes;
+	e->kept = false;
 	e->progress = (struct engine_progress){
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
 	if (op == OP_PAUSE)
@@ -260,6 +261,11 @@ void operation_room(size_t bytes)
 size_t operation_seen_room(void)
 {
 	return now.engine.room;
+}
+
+bool operation_kept(void)
+{
+	return now.engine.kept;
 }
 
 size_t operation_mapped(void)

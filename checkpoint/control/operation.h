@@ -47,6 +47,8 @@ const struct engine_result *operation_written(void);
 /* The last room that a fill has seen; the bytes that a yield has left on the GPU. */
 size_t operation_seen_room(void);
 size_t operation_mapped(void);
+/* A resume that has failed has left the contexts on the GPU, which were out. */
+bool operation_kept(void);
 
 /* The plan of the snapshot that it writes, or of the last one that was written. */
 const struct snapshot_plan *operation_plan(void);

@@ -13,9 +13,6 @@
 /* The job is at rest, and all of its memory is out: what is left on the GPU follows, if that was asked for. */
 static void release_rest(struct engine_op *op)
 {
-	const char *call;
-	CUresult error;
-
 	if (engine.saves && op->plan->image) {
 		engine_release_all(op, &op->written);
 		return;
@@ -25,11 +22,7 @@ static void release_rest(struct engine_op *op)
 	/* A snapshot gives host memory back, when the driver can no more be called. */
 	if (op->plan && op->plan->hold)
 		engine_unpin(op->drv);
-	error = engine_release(op, &call);
-	if (error)
-		snprintf(op->result.note, sizeof(op->result.note),
-			 "the context stays on the GPU: %s: %s%s", call,
-			 engine_error_name(op->drv, error), release_hint(call, error));
+	engine_release(op);
 }
 
 /* Memory went out: update what other threads read, and whether there is host memory to pin. */
@@ -98,7 +91,8 @@ void engine_release_kept(struct engine_op *op)
 	if (engine_check_carried(op, result) || engine_check_room(result))
 		return;
 	if (engine_meet_released(op)) {
-		engine_fail(result, END_TIMEOUT, "%s", result->note);
+		engine_fail(result, engine_is_cancelled(op) ? END_BUSY : END_TIMEOUT, "%s",
+			    result->note);
 		return;
 	}
 	if (engine_release_all(op, result))

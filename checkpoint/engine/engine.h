@@ -120,6 +120,7 @@ struct engine_op {
 	size_t room;                 /* the engine's: the last progress.room that a fill saw */
 	size_t mapped; /* the engine's: bytes that a pause found, and a yield has left, on the GPU */
 	size_t told;   /* the engine's: progress.moved when it told last */
+	bool kept; /* the engine's: a resume that failed has left contexts on the GPU that were out before it */
 	const struct snapshot_plan *plan; /* the snapshot to write; NULL: none */
 	struct snapshot_facts *facts;     /* of the snapshot; the engine adds what it knows */
 

@@ -349,9 +349,11 @@ static int wait_for_ranks(struct engine_op *op, double deadline_ms)
  */
 static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 {
-	const char *call;
 	CUresult error;
 
+	/* First: the others need not wait until this one has given its memory back. */
+	if (op->progress.pact && !engine_is_called_back(op))
+		pact_stop(op->progress.pact);
 	engine.saved.in = in;
 	engine_publish();
 	sharing_back();
@@ -359,9 +361,19 @@ static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 		return CUDA_SUCCESS;
 	engine_set_phase(op, "unmap", 0);
 	error = engine_unmap(op->drv, in);
-	if (!error && was_released)
-		engine_release(op, &call);
+	if (!error && was_released && !engine_meet_gone_back(op))
+		engine_release(op);
 	return error;
+}
+
+/* A fill keeps what is whole; but exporters cannot give back what others have. */
+static void keep_own(struct engine_op *op)
+{
+	sharing_back();
+	if (engine_is_released())
+		return;
+	engine_release_imports(op->drv);
+	op->drv->cuCtxSetCurrent(NULL);
 }
 
 /*
@@ -403,7 +415,7 @@ static int bring(struct engine_op *op, bool all, bool was_released, double deadl
 	if (all)
 		step_back(op, in, was_released);
 	else
-		sharing_back();
+		keep_own(op);
 	return ret;
 }
 
@@ -420,9 +432,12 @@ void engine_in(struct engine_op *op, bool all)
 	memset(&op->seen, 0, sizeof(op->seen));
 	if (engine.held && engine_fetch(op, deadline_ms))
 		return;
-	do
-		ret = bring(op, all, was_released, deadline_ms, &granules);
-	while (ret && engine_is_called_back(op));
+	while ((ret = bring(op, all, was_released, deadline_ms, &granules)) &&
+	       engine_is_called_back(op)) {
+		sharing_resume();
+		*op->result.note = '\0';
+	}
+	op->kept = ret && all && was_released && !engine_is_released() && engine_is_out();
 	if (!ret)
 		engine_succeed(op, start, granules * VMEM_GRANULE);
 }

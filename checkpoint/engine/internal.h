@@ -189,8 +189,8 @@ int engine_go_with_others(struct engine_op *op, double deadline_ms);
 
 /* Unpin the host memory of the pool, if the contexts are there to do it. */
 void engine_unpin(const struct cuda_driver *drv);
-/* Have the driver checkpoint the contexts. Returns the error of the driver's function *@call. */
-CUresult engine_release(struct engine_op *op, const char **call);
+/* Have the driver checkpoint the contexts. If it does not, a note of the result says why. */
+void engine_release(struct engine_op *op);
 /* See that all can be carried through what @op releases. 0, or @result says what cannot. */
 int engine_check_carried(const struct engine_op *op, struct engine_result *result);
 /* Release the contexts, if the pause left them. 0, or @result says why not. */
@@ -222,13 +222,14 @@ int engine_check_host_memory(struct engine_result *result);
 
 /*
  * Memory that processes share (sharing.h). 0, or -1 with the result of @op: of the first three the job
- * must run on, of the last three it stays paused. engine_meet_released() gives a note only: then the
+ * must run on, of the last three it stays paused. The two in between give a note only: then the
  * contexts stay on the GPU.
  */
 int engine_check_shared(struct engine_op *op, struct engine_result *result);
 int engine_meet_at_rest(struct engine_op *op, double deadline_ms);
 int engine_meet_saved(struct engine_op *op);
 int engine_meet_released(struct engine_op *op);
+int engine_meet_gone_back(struct engine_op *op);
 int engine_get_imports(struct engine_op *op, double deadline_ms);
 /*
  * Before engine_go_with_others(), which is the last moment for this process to give up; and during it: once more.

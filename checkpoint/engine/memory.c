@@ -237,7 +237,7 @@ void engine_unpin(const struct cuda_driver *drv)
 		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
 }
 
-CUresult engine_release(struct engine_op *op, const char **call)
+static CUresult release(struct engine_op *op, const char **call)
 {
 	CUresult error;
 
@@ -245,6 +245,17 @@ CUresult engine_release(struct engine_op *op, const char **call)
 	error = release_checkpoint(op->drv, &engine.saved.contexts, call);
 	engine_set_out(!error || release_is_locked() ? OUT_RELEASED : engine_memory_out());
 	return error;
+}
+
+void engine_release(struct engine_op *op)
+{
+	const char *call;
+	CUresult error = release(op, &call);
+
+	if (error)
+		snprintf(op->result.note, sizeof(op->result.note),
+			 "the context stays on the GPU: %s: %s%s", call,
+			 engine_error_name(op->drv, error), release_hint(call, error));
 }
 
 int engine_release_all(struct engine_op *op, struct engine_result *result)
@@ -263,7 +274,7 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 	if (engine_is_released() || (bare && !(op->plan && op->plan->image)))
 		return 0;
 	engine_unpin(drv);
-	error = engine_release(op, &call);
+	error = release(op, &call);
 	if (!error || (bare && error == CUDA_ERROR_NOT_INITIALIZED))
 		return 0;
 	return engine_fail(result, END_UNSUPPORTED, "the driver does not release the GPU: %s: %s%s",

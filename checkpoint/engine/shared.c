@@ -88,15 +88,27 @@ int engine_meet_saved(struct engine_op *op)
 	return error ? fail_pause(op, &w, error) : 0;
 }
 
+static int keep_context(struct engine_op *op, const struct sharing_wait *w)
+{
+	snprintf(op->result.note, sizeof(op->result.note), "the context stays on the GPU: %s",
+		 w->text);
+	return -1;
+}
+
 int engine_meet_released(struct engine_op *op)
 {
 	struct sharing_wait w = wait_of(op, 0);
 
-	if (!sharing_released(&w))
-		return 0;
-	snprintf(op->result.note, sizeof(op->result.note), "the context stays on the GPU: %s",
-		 w.text);
-	return -1;
+	return sharing_released(&w) ? keep_context(op, &w) : 0;
+}
+
+int engine_meet_gone_back(struct engine_op *op)
+{
+	/* A resume may go back since it is cancelled. */
+	static const bool never;
+	struct sharing_wait w = {.cancel = &never};
+
+	return sharing_gone_back(&w) ? keep_context(op, &w) : 0;
 }
 
 /* The resume fails; the job stays paused. */

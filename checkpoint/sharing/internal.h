@@ -20,6 +20,8 @@ struct sharing_member {
 	double unreached_ms;
 	/* Under lock: it has asked for the last time (SHARING_LAST_STATE), and found that this process may go on. */
 	bool heard;
+	bool holds;    /* likewise: it may have memory of this process, as far as is known here */
+	uint32_t asks; /* likewise: requests for its memory; a descriptor may be on its way */
 	struct sharing_answer answer; /* without the sharers */
 };
 

@@ -113,6 +113,12 @@ enum sharing_stage {
  */
 enum sharing_vote { SHARING_WAITS, SHARING_ON, SHARING_OFF, SHARING_VOTES };
 
+/*
+ * Whether the process has imports from the one that asks, or is not at rest, and about to have some. _MEMORY: it has
+ * that memory now, as a pause has not given all of it back; or a descriptor of it may be on its way.
+ */
+enum sharing_holds { SHARING_HOLDS_NONE, SHARING_HOLDS, SHARING_HOLDS_MEMORY };
+
 /* Sent up to the last of @nsharers. Without imports @oldest is SHARING_NO_BUILD. */
 #define SHARING_NO_BUILD UINT64_MAX
 struct sharing_answer {
@@ -124,7 +130,7 @@ struct sharing_answer {
 	uint64_t build;  /* which memory is under the exported objects: each resume makes it anew */
 	uint64_t size;   /* of the exported object */
 	uint64_t oldest; /* build of its imports from the process that asks; 0: one is not there */
-	uint32_t holds;  /* it has such imports, or is not at rest, and about to have some */
+	uint32_t holds;  /* enum sharing_holds */
 	uint32_t nsharers;
 	char job[8]; /* the ID of its job, a string */
 	struct sharing_process

@@ -65,6 +65,19 @@ uint32_t sharing_list_sharers(struct sharing_process list[SHARING_PROCESSES])
 	return n;
 }
 
+/* True if a descriptor of memory of that process may be on its way to this one. */
+static bool asks(const unsigned char instance[OBJECT_KEY])
+{
+	bool found = false;
+
+	pthread_mutex_lock(&sharing.lock);
+	for (size_t i = 0; i < sharing.nmembers && !found; i++)
+		found = sharing.members[i].asks &&
+			!memcmp(sharing.members[i].process.instance, instance, OBJECT_KEY);
+	pthread_mutex_unlock(&sharing.lock);
+	return found;
+}
+
 /*
  * What this process has imported from the one that asks, in the stage of @answer. One that is at rest takes nothing
  * that it waits for, and has gone on to be paused, perhaps, without this exporter.
@@ -74,12 +87,18 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY],
 {
 	struct object_import import = {0};
 
+	/* First: what has come since is among the imports. */
+	if (asks(instance))
+		answer->holds = SHARING_HOLDS_MEMORY;
 	while (objects_next_import(&import)) {
 		uint64_t build = import.away ? 0 : import.build;
 
 		if (memcmp(import.name.instance, instance, OBJECT_KEY) != 0)
 			continue;
-		answer->holds |= !import.pending || answer->stage < SHARING_RESTING;
+		if (!import.away)
+			answer->holds = SHARING_HOLDS_MEMORY;
+		else if (!answer->holds && (!import.pending || answer->stage < SHARING_RESTING))
+			answer->holds = SHARING_HOLDS;
 		if (!import.pending && build < answer->oldest)
 			answer->oldest = build;
 	}
@@ -103,8 +122,13 @@ static enum sharing_result may_export(const struct sharing_process *from)
 
 	pthread_mutex_lock(&sharing.lock);
 	may = sharing.stage <= SHARING_PAUSING;
-	for (size_t i = 0; i < sharing.nmembers && !may; i++)
-		may = sharing.stage >= SHARING_REBUILT && same(&sharing.members[i].process, from);
+	for (size_t i = 0; i < sharing.nmembers && !may; i++) {
+		struct sharing_member *m = &sharing.members[i];
+
+		may = sharing.stage >= SHARING_REBUILT && same(&m->process, from);
+		if (may)
+			m->holds = true;
+	}
 	if (may && sharing.nimporters == SHARING_PROCESSES)
 		forget_ended();
 	if (may)

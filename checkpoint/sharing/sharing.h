@@ -33,7 +33,8 @@
  * then a process that is whole says OFF.
  *
  * If a process cannot resume, it is RELEASED again, and says so: the others, which nothing else would tell
- * that they wait in vain, give up, too. One that is only paused is waited for.
+ * that they wait in vain, give up, too. One that is only paused is waited for. Either way they give back what they
+ * have got of it since, and it waits for that before the driver's checkpoint.
  *
  * A process that ends is not waited for. Memory that it exported is lost to the others if it was
  * paused; if it ends before, its importers leave that memory to the driver, which a pause with
@@ -121,7 +122,10 @@ bool sharing_may_close(void);
  */
 int sharing_saved(struct sharing_wait *w);
 
-/* The process has given its memory back; in a yield, what it is to give. On success all have, or have failed to. */
+/*
+ * The process has given its memory back; in a yield, what it is to give. On success all have, or have failed to, and
+ * none has imported memory of this one any more.
+ */
 int sharing_released(struct sharing_wait *w);
 
 /* A resume begins. */
@@ -157,6 +161,9 @@ int sharing_whole(struct sharing_wait *w);
 
 /* A resume has failed before sharing_whole() succeeded: the process gives its memory back again. */
 void sharing_back(void);
+
+/* It has. On success the others have none of its memory any more; they have 10 s to give that back. */
+int sharing_gone_back(struct sharing_wait *w);
 
 /* Behind it, unless the resume was cancelled or has met its time limit: the others need not wait. */
 void sharing_failed(void);

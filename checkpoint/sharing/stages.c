@@ -134,7 +134,8 @@ static void add_members(const struct sharing_process *list, uint32_t n)
 		    sharing.nmembers == SHARING_PROCESSES)
 			continue;
 		pthread_mutex_lock(&sharing.lock);
-		sharing.members[sharing.nmembers++] = (struct sharing_member){.process = list[i]};
+		sharing.members[sharing.nmembers++] =
+			(struct sharing_member){.process = list[i], .holds = true};
 		pthread_mutex_unlock(&sharing.lock);
 	}
 }
@@ -235,8 +236,8 @@ static void ask_all(enum sharing_kind kind)
 
 /*
  * UNASKED: a member that lives cannot be asked; SILENT: for long. STALE: this process has imports of memory that its
- * exporter has made anew since. LOST: it has imports of an exporter that has ended. FAILED: its resume has, and it
- * has not begun another one in time.
+ * exporter has made anew since, or has given back. LOST: it has imports of an exporter that has ended. FAILED: its
+ * resume has, and it has not begun another one in time.
  */
 enum verdict { GO_ON, UNASKED, NOT_YET, SILENT, STALE, LOST, WITHDREW, FAILED };
 
@@ -434,6 +435,33 @@ static int fail_with(struct sharing_wait *w, const struct sharing_member *m)
 }
 
 /*
+ * True if the member has gone back, and this process has memory of it, which nobody can use any more, and which keeps
+ * that from the driver's checkpoint.
+ */
+static bool has_old_memory(const struct sharing_member *m)
+{
+	struct object_import import = {0};
+
+	if (m->error || m->answer.cycle != m->cycle || m->answer.stage != SHARING_RELEASED)
+		return false;
+	while (objects_next_import(&import))
+		if (!import.away && !import.left &&
+		    !memcmp(import.name.instance, m->process.instance, OBJECT_KEY))
+			return true;
+	return false;
+}
+
+/* Give imports of members back that those have made, or will make, anew. */
+static int release_imports(struct sharing_wait *w, const struct sharing_member *m)
+{
+	w->error = objects_release_imports(m->process.instance);
+	if (!w->error)
+		return 0;
+	snprintf(w->text, sizeof(w->text), "imported memory cannot be given back");
+	return -EIO;
+}
+
+/*
  * -ENOLINK: the resume of a member has failed. Nobody runs without it, and the exporter that this process
  * waits for may itself have given up because of it. Not at each look, as all members do so.
  */
@@ -449,6 +477,8 @@ static int check_failed(struct sharing_wait *w, double *asked_ms)
 	for (size_t i = 0; i < sharing.nmembers && !error; i++) {
 		ask_member(&sharing.members[i], SHARING_STATE, &answer);
 		error = ended(w);
+		if (!error && has_old_memory(&sharing.members[i]))
+			error = release_imports(w, &sharing.members[i]);
 	}
 	*asked_ms = clock_ms();
 	m = find(judge_failed, &verdict);
@@ -473,6 +503,16 @@ struct look {
 	bool got;
 };
 
+/* Until it is imported, or given up, its descriptor may be on its way. */
+static void count_ask(struct sharing_member *exporter, int n)
+{
+	if (!exporter)
+		return;
+	pthread_mutex_lock(&sharing.lock);
+	exporter->asks += n;
+	pthread_mutex_unlock(&sharing.lock);
+}
+
 /* Ask for the next one. Of an exporter that does not give any yet only one in each look. False: there is none. */
 static bool ask_next(struct look *look)
 {
@@ -488,6 +528,7 @@ static bool ask_next(struct look *look)
 		}
 		if (m)
 			m->probed = true;
+		count_ask(m, 1);
 		look->asks[(look->first + look->n++) % AHEAD] =
 			(struct ask){look->last, m, m && m->busy, waited_ms(),
 				     sharing_fetch_begin(&look->last.name)};
@@ -581,6 +622,7 @@ static int get_those_ready(struct sharing_wait *w, struct look *look)
 			error = take(w, look, ask);
 		else if (ask->with >= 0)
 			close(ask->with);
+		count_ask(ask->exporter, -1);
 	}
 }
 
@@ -658,6 +700,8 @@ static enum verdict judge_complete(const struct sharing_member *m)
 		return GO_ON;
 	if (judge_failed(m) == FAILED)
 		return FAILED;
+	if (has_old_memory(m))
+		return STALE;
 	if (m->answer.stage != SHARING_WHOLE ||
 	    (m->answer.oldest != SHARING_NO_BUILD && m->answer.oldest != sharing.build))
 		return NOT_YET;
@@ -712,11 +756,9 @@ static bool withdraw(bool (*passed)(const struct sharing_member *))
 /* Get what the member has made anew since it was imported. */
 static int renew_imports(struct sharing_wait *w, const struct sharing_member *m)
 {
-	w->error = objects_release_imports(m->process.instance);
-	if (!w->error)
-		return sharing_get_imports(w);
-	snprintf(w->text, sizeof(w->text), "imported memory cannot be given back");
-	return -EIO;
+	int error = release_imports(w, m);
+
+	return error ? error : sharing_get_imports(w);
 }
 
 /*
@@ -805,22 +847,59 @@ static enum verdict judge_released(const struct sharing_member *m)
 										      : GO_ON;
 }
 
-int sharing_released(struct sharing_wait *w)
+/*
+ * A member that has memory of this process, or may have; NULL: none. Exports are closed. Others are not asked: they
+ * may be stopped.
+ */
+static struct sharing_member *find_holder(void)
 {
-	double until_ms = waited_ms() + RELEASE_MS;
-	const struct sharing_member *m;
-	size_t held = objects_shared_held();
+	struct sharing_member *found = NULL;
+	struct sharing_answer answer;
+
+	for (size_t i = 0; i < sharing.nmembers; i++) {
+		struct sharing_member *m = &sharing.members[i];
+
+		if (!m->holds)
+			continue;
+		ask_member(m, SHARING_STATE, &answer);
+		pthread_mutex_lock(&sharing.lock);
+		m->holds = m->error ? !is_gone(m) : answer.holds == SHARING_HOLDS_MEMORY;
+		pthread_mutex_unlock(&sharing.lock);
+		if (m->holds && !found)
+			found = m;
+	}
+	return found;
+}
+
+/* In a pause all come out of SAVED. */
+static struct sharing_member *find_unreleased(void)
+{
 	enum verdict verdict;
 
-	set_stage(SHARING_RELEASED);
+	ask_all(SHARING_STATE);
+	return find(judge_released, &verdict);
+}
+
+static int await_released(struct sharing_wait *w, double limit_ms)
+{
+	double until_ms = waited_ms() + limit_ms;
+	bool pauses = sharing.stage != SHARING_RELEASED;
+	size_t held = objects_shared_held();
+
+	/* Else it may have said that it has failed to resume. */
+	if (pauses)
+		set_stage(SHARING_RELEASED);
 	if (held) {
 		snprintf(w->text, sizeof(w->text), "%zu shared allocation%s on the GPU", held,
 			 held == 1 ? " stays" : "s stay");
 		return -EBUSY;
 	}
 	for (;;) {
-		ask_all(SHARING_STATE);
-		m = find(judge_released, &verdict);
+		const struct sharing_member *m = pauses ? find_unreleased() : NULL;
+
+		pauses = m;
+		if (!m)
+			m = find_holder();
 		if (!m)
 			return 0;
 		if (is_cancelled(w))
@@ -829,6 +908,16 @@ int sharing_released(struct sharing_wait *w)
 			return fail(w, -ETIME, m, "has not given its memory back");
 		usleep(LOOK_MS * 1000);
 	}
+}
+
+int sharing_released(struct sharing_wait *w)
+{
+	return await_released(w, RELEASE_MS);
+}
+
+int sharing_gone_back(struct sharing_wait *w)
+{
+	return await_released(w, SILENT_MS);
 }
 
 void sharing_resume(void)

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Ranks, with_room_for_one
-from simlib import gpu_used
+from simlib import gpu_used, process_used
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
                     until)
 
@@ -199,28 +199,38 @@ def words(fd, *places):
     return [struct.unpack("=I", os.pread(fd, 4, place))[0] for place in places]
 
 
-def those_that_share_keep_what_they_have_agreed_to():
-    """One is stopped when it has agreed to run, and the other one is told to pause: the third one runs already."""
-    ranks, fd = WithOneApart(), pact(3)
-    cudaw_ok("pause", ranks.name)
-    ranks.hold(0, "IN")
-    clients = [asked(pid, fd) for pid in ranks.all]
-    slots = [36 + member * (8 + 64 * 56) for member in range(3)]
-    until(lambda: ranks.holder(0, "IN") and [says & 7 for says in words(fd, *slots)].count(6) == 2, 20, "two are whole")
-    apart = ranks.holder(0, "IN")
-    told, stopped = (pid for pid in ranks.all if pid != apart)
-    os.kill(stopped, signal.SIGSTOP)
-    ranks.let_all_go()
-    until(lambda: words(fd, 28)[0] & 3 == 2, 20, "the pact says GO")
-    clients.append(asked(told, fd, b"pause\n"))
-    for _ in range(25):     # ten a second; it waits 1 s for an answer of the stopped one
-        hears(clients[-1], b"progress ")
-    equal(jobs()[told]["state"], "resuming", "the state of the one that was told")
-    os.kill(stopped, signal.SIGCONT)
-    ranks.wait_states("running")
-    for client in clients:
-        client.close()
-    ranks.end()
+def one_is_stopped_that_has_agreed(go):
+    """Of two that share memory, and the other one is told to pause. It keeps what all have agreed to, or waits until
+    its memory is given back, before the driver's checkpoint."""
+    def case():
+        ranks, fd = WithOneApart(), pact(3)
+        cudaw_ok("pause", ranks.name)
+        ranks.hold(0, "IN")
+        clients = [asked(pid, fd) for pid in ranks.all]
+        slots = [36 + member * (8 + 64 * 56) for member in range(3)]
+        until(lambda: ranks.holder(0, "IN") and [says & 7 for says in words(fd, *slots)].count(6) == 2, 20,
+              "two are whole")
+        apart = ranks.holder(0, "IN")
+        told, stopped = (pid for pid in ranks.all if pid != apart)
+        os.kill(stopped, signal.SIGSTOP)
+        if go:
+            ranks.let_all_go()
+            until(lambda: words(fd, 28)[0] & 3 == 2, 20, "the pact says GO")
+        clients.append(asked(told, fd, b"pause\n"))
+        for _ in range(25 if go else 5):    # ten a second; 1 s for each answer of the stopped one
+            hears(clients[-1], b"progress ")
+        equal(jobs()[told]["state"], "resuming", "the state of the one that was told")
+        os.kill(stopped, signal.SIGCONT)
+        ranks.let_all_go()
+        if not go:
+            ranks.wait_states("paused")
+            equal(process_used(told) or 0, 0, "MiB that it leaves on the GPU")
+            cudaw_ok("resume", ranks.name)
+        ranks.wait_states("running")
+        for client in clients:
+            client.close()
+        ranks.end()
+    return f"one is stopped that has agreed {'and all have' if go else 'before all have'}", case
 
 
 def what_is_no_pact_is_refused():
@@ -283,5 +293,6 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      a_rank_that_gets_no_further_has_a_time_limit,
      a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have,
-     one_that_was_not_asked_keeps_nobody, those_that_share_keep_what_they_have_agreed_to, what_is_no_pact_is_refused,
+     one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
+     one_is_stopped_that_has_agreed(False), what_is_no_pact_is_refused,
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -11,7 +11,8 @@ import tempfile
 import time
 import types
 
-from simlib import HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go
+from simlib import (HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
+                    process_used)
 from snapshotjobs import connected, end_of
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
@@ -357,7 +358,7 @@ def the_next_imports_are_asked_for_before_one_is_there():
 
 def a_cancelled_resume_takes_no_more_imports():
     """Rank 1 is held up in its first import, and would fail with the second one. It fails with that in the next
-    resume."""
+    resume. Rank 0 waits for it, and gives back what it has of it: the driver's checkpoint comes after that."""
     held = HOLD["call"] + "-1"
     job = started("--apart", 1, **HELD, CUDAW_SIM_HELD_CALL="cuMemImportFromShareableHandle",
                   SHARING_FAULT=f"cuMemImportFromShareableHandle:{NEXT_IMPORT + 1}:999")
@@ -372,6 +373,7 @@ def a_cancelled_resume_takes_no_more_imports():
         states()
     os.unlink(held)
     equal(end_of(pause), "end ok", "the answer to the pause")
+    equal(process_used(other_rank(job)) or 0, 0, "MiB that it leaves on the GPU")
     check("CUDA_ERROR_UNKNOWN" in cudaw("resume", "sharing").stderr, "the second import did not fail in the next resume")
     cudaw_ok("resume", "sharing")
     pauses_and_goes_on(job)

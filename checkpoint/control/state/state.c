@@ -73,6 +73,7 @@ static const unsigned char moves[ACTIVITIES][EVENTS] = {
 		[EV_NO_START] = TO(STARVED),
 	},
 	[ACTIVITY_RELEASING] = {
+		[EV_RESUME] = CANCEL,
 		[EV_ENDED] = TO(IDLE),
 		[EV_NO_START] = TO(STARVED),
 	},
@@ -487,6 +488,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		      s->snapshot != SNAPSHOT_CLOSING;
 
 	s->rest = rest_after(s, e, ok || (!pause && patient));
+	s->whole |= e->kept;
 	if (!ok && !again)
 		give_up(s, e, actions);
 	if (ok && !pause && s->snapshot >= SNAPSHOT_OPEN)

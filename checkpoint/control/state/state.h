@@ -153,6 +153,7 @@ struct control_event {
 	enum end_code code, written;
 	bool paused, partly; /* engine_is_paused(), engine_is_partly_out() */
 	size_t room;         /* the last that the fill has seen */
+	bool kept; /* a resume that has failed has left the contexts on the GPU, which were out */
 
 	/* ENDED and NO_START: why it failed, for those who wait for what was to follow. */
 	const char *reason;
@@ -255,7 +256,7 @@ struct control_state {
 
 	bool trim;  /* a trim is asked for */
 	bool probe; /* a probe is, unless anything else is */
-	bool whole; /* a pause has asked for the whole GPU, and the job may be paused already */
+	bool whole; /* a pause has asked for the whole GPU, or a resume has begun with that; it may be paused already */
 
 	enum hold_phase hold; /* of the operation under way; IDLE: a paused job is held */
 	unsigned int holder;  /* the client that can undo what it asked for; 0: none */

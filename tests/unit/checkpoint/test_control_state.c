@@ -57,7 +57,7 @@ ROW(TRIMMING, ".!", ".!", ".", ".!", ".", ".", ".!", ".", ".", ".", ".", ".", ".
     "STARVED", ".", ".!", ".", ".", ".", ".!"),
 ROW(WRITING, ".", ".!", ".!", ".", ".", ".", ".", ".!", ".", ".", ".", ".", ".", "IDLE", "STARVED",
     ".", ".", ".", ".", ".", "."),
-ROW(RELEASING, ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED",
+ROW(RELEASING, ".", ".!", ".!", ".", ".", ".", ".", ".", ".", ".", ".", ".", ".", "IDLE", "STARVED",
     ".", ".", ".", ".", ".", "."),
 ROW(TIDYING, ".!", ".!", ".", ".!", ".", ".!", ".!", ".", ".!", ".", ".", ".", ".", "IDLE",
     "STARVED", ".", ".!", ".!", ".!", ".", ".!"),
@@ -533,6 +533,37 @@ END_TEST
 /* ---- probes ---- */
 
 /* Only a job that runs, and of which nothing else is wanted, is looked at. */
+/* It was called off by a pause, perhaps, whose answer waits for that. A resume does not wait for it. */
+START_TEST(what_a_failed_resume_leaves_on_the_gpu_is_released)
+{
+	struct control_event ended = timed_out;
+	struct control_state s = {.rest = STATE_PAUSED, .wishes = {[WISHER_USER] = true}};
+	struct control_actions actions = {0};
+
+	take_signal(&s, EV_RESUME);
+	take_signal(&s, EV_PAUSE);
+	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING_OFF);
+	ended.code = END_BUSY;
+	ended.kept = true;
+	control_take(&s, &ended, &actions);
+	control_decide(&s, false, true, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_RELEASING);
+	ck_assert_int_eq(actions.list[actions.n - 1].kind, ACT_START);
+	ck_assert_int_eq(actions.list[actions.n - 1].options.release, RELEASE_ALL);
+	for (size_t i = 0; i < actions.n; i++)
+		ck_assert(actions.list[i].kind != ACT_ANSWER ||
+			  actions.list[i].whom != WAITS_PAUSED);
+	/* If that fails, once is enough. */
+	ended.code = END_TIMEOUT;
+	ended.kept = false;
+	actions.n = 0;
+	control_take(&s, &ended, &actions);
+	control_decide(&s, false, true, &actions);
+	ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
+	ck_assert_int_eq(s.rest, STATE_PAUSED);
+}
+END_TEST
+
 START_TEST(a_probe_comes_last)
 {
 	static const struct {
@@ -582,6 +613,7 @@ int main(void)
 	tcase_add_test(tcase, a_resume_awaits_the_lock_once_the_snapshot_is_done);
 	tcase_add_test(tcase, the_end_of_a_snapshot_of_several_resumes_them_together);
 	tcase_add_test(tcase, a_hold_that_ends_a_resume_can_be_undone);
+	tcase_add_test(tcase, what_a_failed_resume_leaves_on_the_gpu_is_released);
 	tcase_add_test(tcase, a_probe_comes_last);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);

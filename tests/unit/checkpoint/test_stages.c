@@ -2,6 +2,7 @@
 /* What a process does about those that share memory with it; here they are played, and time passes at once. */
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
+#include "vmem/internal.h"
 
 #include "tests/check_suite.h"
 
@@ -19,10 +20,15 @@ static struct peer {
 } peers[MEMBERS];
 
 static double now_ms = 1000;
-static void (*sleeps)(void); /* what else happens meanwhile */
+static void (*sleeps)(void);        /* what else happens meanwhile */
+static sharers_answer_fn answer_of; /* of this process */
 static bool cancelled;
 
 double __wrap_clock_ms(void);
+int __wrap_sharers_start(sharers_answer_fn answer, sharers_idle_fn idle);
+int __wrap_sharers_begin(const struct sharing_process *to, struct sharing_request *request);
+int __wrap_sharers_end(struct patience *patience, double asked_ms, int with,
+		       struct sharing_answer *answer, int *fd);
 int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *to,
 		       struct sharing_request *request, struct sharing_answer *answer, int *fd);
 
@@ -37,6 +43,13 @@ int usleep(useconds_t us)
 	now_ms += us / 1000.0;
 	if (sleeps)
 		sleeps();
+	return 0;
+}
+
+int __wrap_sharers_start(sharers_answer_fn answer, sharers_idle_fn idle)
+{
+	(void)idle;
+	answer_of = answer;
 	return 0;
 }
 
@@ -59,6 +72,49 @@ int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *
 	return peer->error;
 }
 
+/* What this process answers to a member. */
+static struct sharing_answer ask_as(int i, enum sharing_kind kind)
+{
+	struct sharing_process from = process(i);
+	struct sharing_request request;
+	struct sharing_answer answer;
+	int fd = -1;
+
+	sharing_request_begin(&request, kind);
+	request.key[0] = 1;
+	sharing_answer_begin(&answer);
+	answer_of(&request, &from, &answer, &fd);
+	ck_assert_int_lt(fd, 0);
+	return answer;
+}
+
+static bool holds_memory(int i)
+{
+	return ask_as(i, SHARING_STATE).holds == SHARING_HOLDS_MEMORY;
+}
+
+/* The answer is under way until sharers_end(). */
+int __wrap_sharers_begin(const struct sharing_process *to, struct sharing_request *request)
+{
+	(void)to;
+	(void)request;
+	ck_assert(holds_memory(0));
+	return -1;
+}
+
+int __wrap_sharers_end(struct patience *patience, double asked_ms, int with,
+		       struct sharing_answer *answer, int *fd)
+{
+	(void)patience;
+	(void)asked_ms;
+	(void)with;
+	(void)answer;
+	ck_assert(holds_memory(0));
+	ck_assert(!holds_memory(1));
+	*fd = -1;
+	return -ESRCH;
+}
+
 static struct sharing_wait waiting(void)
 {
 	return (struct sharing_wait){.cancel = &cancelled};
@@ -67,6 +123,9 @@ static struct sharing_wait waiting(void)
 /* All are at rest with this process, and have given its memory back. */
 static void begin(void)
 {
+	struct object_name name;
+
+	ck_assert(sharing_name(&name));
 	for (int i = 0; i < MEMBERS; i++) {
 		sharing_answer_begin(&peers[i].answer);
 		peers[i].answer.stage = SHARING_RELEASED;
@@ -122,6 +181,103 @@ START_TEST(one_that_is_whole_sees_another_one_go_back)
 }
 END_TEST
 
+START_TEST(one_that_goes_back_waits_for_none_that_has_got_nothing)
+{
+	struct sharing_wait w = waiting();
+
+	begin();
+	sharing_rebuilt();
+	ask_as(0, SHARING_EXPORT);
+	sharing_back();
+	peers[1].error = -EAGAIN;
+	ck_assert_int_eq(sharing_gone_back(&w), 0);
+	ck_assert_uint_eq(peers[0].asked, 1);
+	ck_assert_uint_eq(peers[1].asked, 0);
+	/* Those that have given it back are not asked again. */
+	ck_assert_int_eq(sharing_gone_back(&w), 0);
+	ck_assert_uint_eq(peers[0].asked, 1);
+}
+END_TEST
+
+static void goes_on(void)
+{
+	if (peers[0].error)
+		peers[0].answer.holds = SHARING_HOLDS_MEMORY;
+	else if (peers[0].answer.holds == SHARING_HOLDS_MEMORY)
+		peers[0].answer.holds = SHARING_HOLDS;
+	if (now_ms > 5000)
+		peers[0].error = 0;
+}
+
+START_TEST(one_that_goes_back_waits_for_one_that_may_have_its_memory)
+{
+	struct sharing_wait w = waiting();
+
+	begin();
+	sharing_rebuilt();
+	ask_as(0, SHARING_EXPORT);
+	sharing_back();
+	peers[0].error = -EAGAIN;
+	ck_assert_int_eq(sharing_gone_back(&w), -ETIME);
+	sleeps = goes_on;
+	now_ms = 1000;
+	ck_assert_int_eq(sharing_gone_back(&w), 0);
+	ck_assert_int_eq(peers[0].error, 0);
+	ck_assert_uint_eq(peers[0].answer.holds, SHARING_HOLDS);
+}
+END_TEST
+
+/* The rest is released later. */
+START_TEST(one_that_has_failed_to_resume_says_so_still)
+{
+	struct sharing_wait w = waiting();
+
+	begin();
+	sharing_rebuilt();
+	sharing_back();
+	sharing_failed();
+	ck_assert_int_eq(sharing_released(&w), 0);
+	ck_assert_uint_eq(ask_as(0, SHARING_STATE).vote, SHARING_OFF);
+}
+END_TEST
+
+static CUresult import_memory(CUmemGenericAllocationHandle *handle, void *fd,
+			      CUmemAllocationHandleType type)
+{
+	(void)fd;
+	(void)type;
+	*handle = 1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult release_memory(CUmemGenericAllocationHandle handle)
+{
+	(void)handle;
+	return CUDA_SUCCESS;
+}
+
+/* It may be in the socket of one that is stopped just then. */
+START_TEST(memory_that_is_on_its_way_counts_as_held)
+{
+	static const struct cuda_driver drv = {.cuMemImportFromShareableHandle = import_memory,
+					       .cuMemRelease = release_memory};
+	const struct object_name name = {.pid = 1, .instance = {1}};
+	CUmemGenericAllocationHandle handle;
+	struct sharing_wait w = waiting();
+
+	vm.drv = &drv;
+	begin();
+	ck_assert_int_eq(sharing_import_begin(&name, &handle), CUDA_SUCCESS);
+	ck_assert_int_eq(objects_import(handle, 0, VMEM_GRANULE, 1), CUDA_SUCCESS);
+	ck_assert(holds_memory(0));
+	ck_assert_int_eq(objects_release_imports(NULL), CUDA_SUCCESS);
+	ck_assert(!holds_memory(0));
+	sharing_rebuilt();
+	ck_assert_int_eq(sharing_get_imports(&w), -ESRCH);
+	ck_assert(!holds_memory(0));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("stages");
@@ -129,6 +285,10 @@ int main(void)
 
 	tcase_add_test(tc, one_that_waits_for_minutes_does_not_ask_all_the_time);
 	tcase_add_test(tc, one_that_is_whole_sees_another_one_go_back);
+	tcase_add_test(tc, one_that_goes_back_waits_for_none_that_has_got_nothing);
+	tcase_add_test(tc, one_that_goes_back_waits_for_one_that_may_have_its_memory);
+	tcase_add_test(tc, one_that_has_failed_to_resume_says_so_still);
+	tcase_add_test(tc, memory_that_is_on_its_way_counts_as_held);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

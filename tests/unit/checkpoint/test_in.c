@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a resume or a fill that gives up leaves behind, of a job that imports memory: over the simulated driver in this
+ * process. The exporter is played, and so is the other member of the pact.
+ */
+#include "checkpoint/engine/engine.h"
+#include "checkpoint/gate/gate.h"
+#include "checkpoint/ledger/contexts.h"
+#include "checkpoint/release/devices.h"
+#include "checkpoint/sharing/internal.h"
+#include "checkpoint/sharing/sharers.h"
+#include "common/protocol/pact.h"
+#include "vmem/vmem.h"
+
+#include "tests/check_suite.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SIZE VMEM_GRANULE
+
+static struct cuda_driver drv;
+static CUmemGenericAllocationHandle exported, import;
+static struct engine_op op;
+static uint64_t built; /* what was imported last */
+static struct pact *other;
+static int (*get_imports)(struct sharing_wait *w);
+static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
+
+int __wrap_sharing_get_imports(struct sharing_wait *w);
+int __wrap_sharing_gone_back(struct sharing_wait *w);
+void __real_sharing_back(void);
+void __wrap_sharing_back(void);
+int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *to,
+		       struct sharing_request *request, struct sharing_answer *answer, int *fd);
+
+/* It is always as far as this process. */
+int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *to,
+		       struct sharing_request *request, struct sharing_answer *answer, int *fd)
+{
+	(void)patience;
+	(void)to;
+	(void)request;
+	sharing_answer_begin(answer);
+	answer->stage = sharing.stage;
+	answer->build = built;
+	*fd = -1;
+	return 0;
+}
+
+int __wrap_sharing_get_imports(struct sharing_wait *w)
+{
+	return get_imports(w);
+}
+
+void __wrap_sharing_back(void)
+{
+	if (other)
+		phase_at_back = pact_look(other);
+	__real_sharing_back();
+}
+
+static void nothing(void)
+{
+}
+
+static void *symbol(void *library, const char *name)
+{
+	void *found = dlsym(library, name);
+
+	ck_assert_msg(found, "%s: %s", name, dlerror());
+	return found;
+}
+
+static CUcontext start_driver(void)
+{
+	const char *path = getenv("CUDAW_REAL_LIBCUDA"), *missing = "";
+	void *library = dlopen(path, RTLD_NOW);
+	CUcontext ctx;
+
+	ck_assert_msg(library, "CUDAW_REAL_LIBCUDA=%s: %s", path, dlerror());
+	ck_assert_int_eq(cuda_driver_fill(&drv, library, &missing), 0);
+	ck_assert_int_eq(((__typeof__(cuInit) *)symbol(library, "cuInit"))(0), 0);
+	ck_assert_int_eq(gate_init(), 0);
+	ck_assert_int_eq(vmem_init(&drv), 0);
+	devices_find(&drv);
+	ck_assert_int_eq(drv.cuDevicePrimaryCtxRetain(&ctx, 0), 0);
+	ck_assert_int_eq(drv.cuCtxSetCurrent(ctx), 0);
+	ck_assert(contexts_reserve());
+	return ctx;
+}
+
+static CUresult import_once(uint64_t build)
+{
+	CUresult error;
+	int fd;
+
+	error = drv.cuMemExportToShareableHandle(&fd, exported,
+						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	ck_assert_int_eq(error, 0);
+	built = build;
+	error = objects_import(import, fd, SIZE, build);
+	close(fd);
+	return error;
+}
+
+/* It has one buffer, and one import. */
+static void start_job(void)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .requestedHandleTypes =
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	const struct object_name name = {.pid = 1};
+	CUcontext ctx = start_driver();
+	CUdeviceptr buffer;
+
+	setenv("CUDAW_RUNTIME_DIR", "none", 1);
+	ck_assert_int_eq(vmem_alloc(ctx, 0, SIZE, &buffer), 0);
+	ck_assert_int_eq(drv.cuMemCreate(&exported, SIZE, &prop, 0), 0);
+	ck_assert_int_eq(objects_import_begin(&name, &import), 0);
+	ck_assert_int_eq(import_once(1), 0);
+	drv.cuCtxSetCurrent(NULL);
+}
+
+static bool import_is_away(void)
+{
+	struct object_import found = {0};
+
+	ck_assert(objects_next_import(&found));
+	return found.away;
+}
+
+static void begin(enum release_choice release)
+{
+	op = (struct engine_op){.drv = &drv,
+				.timeout_ms = 60000,
+				.release = release,
+				.progress = {.ready = nothing, .tell = nothing, .room = 2 * SIZE}};
+}
+
+static void pause_job(enum release_choice release)
+{
+	begin(release);
+	engine_pause(&op);
+	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
+	ck_assert(import_is_away());
+}
+
+static void end_joint(void)
+{
+	pact_close(op.progress.pact);
+	pact_close(other);
+	op.progress.pact = other = NULL;
+}
+
+/* With one other, which is the first member. */
+static void begin_joint(void)
+{
+	int fd = pact_create(2);
+
+	begin(RELEASE_MEMORY);
+	other = pact_open(fd);
+	op.progress.pact = pact_open(fd);
+	ck_assert(pact_join(other) && pact_join(op.progress.pact));
+	close(fd);
+	pact_say(other, PACT_ROOM);
+}
+
+static int get_one_and_fail(struct sharing_wait *w)
+{
+	w->error = import_once(2);
+	ck_assert_int_eq(w->error, 0);
+	ck_assert(!import_is_away());
+	return -ENODATA;
+}
+
+START_TEST(a_fill_that_fails_keeps_no_imports)
+{
+	get_imports = get_one_and_fail;
+	start_job();
+	pause_job(RELEASE_MEMORY);
+	begin(RELEASE_MEMORY);
+	engine_fill(&op);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert(import_is_away());
+}
+END_TEST
+
+/* That may take long. */
+START_TEST(a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back)
+{
+	get_imports = get_one_and_fail;
+	start_job();
+	pause_job(RELEASE_MEMORY);
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert_int_eq(phase_at_back, PACT_STOP);
+	end_joint();
+}
+END_TEST
+
+static unsigned int rounds;
+
+/* In the first round another one calls back. */
+static int get_in_the_second_round(struct sharing_wait *w)
+{
+	w->error = import_once(rounds + 2);
+	if (!rounds++) {
+		sharing.follows = true;
+		pact_call_back(other);
+		return -ECANCELED;
+	}
+	ck_assert(!sharing.follows);
+	pact_say(other, PACT_WHOLE);
+	return 0;
+}
+
+/* It is waited for in the first round, in vain. */
+int __wrap_sharing_gone_back(struct sharing_wait *w)
+{
+	snprintf(w->text, sizeof(w->text), "one has not given it back");
+	if (other) {
+		pact_begin_round(other);
+		pact_say(other, PACT_ROOM);
+	}
+	return -ETIME;
+}
+
+START_TEST(a_further_round_forgets_the_first)
+{
+	get_imports = get_in_the_second_round;
+	start_job();
+	pause_job(RELEASE_ALL);
+	ck_assert(engine_is_released());
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
+	ck_assert_uint_eq(rounds, 2);
+	ck_assert_str_eq(op.result.note, "");
+	ck_assert(!op.kept);
+	end_joint();
+}
+END_TEST
+
+START_TEST(a_resume_that_fails_says_that_it_has_left_the_context)
+{
+	get_imports = get_one_and_fail;
+	start_job();
+	pause_job(RELEASE_ALL);
+	begin(RELEASE_MEMORY);
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert(op.kept && engine_keeps_context());
+	ck_assert_str_eq(op.result.note, "the context stays on the GPU: one has not given it back");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("in");
+	TCase *tc = tcase_create("in");
+
+	tcase_add_test(tc, a_fill_that_fails_keeps_no_imports);
+	tcase_add_test(tc, a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back);
+	tcase_add_test(tc, a_further_round_forgets_the_first);
+	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
+	suite_add_tcase(suite, tc);
+	return check_suite_run(suite);
+}
