@@ -58,7 +58,7 @@ static enum kind look(size_t *bytes)
 	if (job_state() == STATE_WAITING && job_now()->lease != LEASE_OURS)
 		return turn_is_asked_for() ? TURN : NOTHING; /* it may be idle */
 	if (job_state() == STATE_WAITING)
-		return engine_held_in() ? NOTHING : MEMORY; /* not of the GPU */
+		return engine_lacks_host() ? NOTHING : MEMORY; /* not of the GPU */
 	if (job_state() != STATE_RUNNING || !growth_waiting(&growth))
 		return NOTHING;
 	*bytes = growth.bytes;
@@ -222,7 +222,7 @@ const struct answers_facts *waits_facts(void)
 	/* A yield or a fill that failed says why the turn does not come. */
 	if (f.waits && !(f.state == STATE_WAITING && !ours && *f.reason)) {
 		f.reason = text;
-	} else if (f.state == STATE_WAITING && ours && engine_held_in()) {
+	} else if (f.state == STATE_WAITING && ours && engine_lacks_host()) {
 		snprintf(text, sizeof(text),
 			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
 			 GIB_ARGS(engine_held_bytes()));

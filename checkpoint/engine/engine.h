@@ -18,7 +18,7 @@
  *
  * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
  * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
- * for host memory before that. If it fails for another reason, the data stays where it is, and the
+ * for host memory before that, and reads it; with a pact, when there is room for all. If it fails for another reason, the data stays where it is, and the
  * resume can be tried again. A resume that is held (hold.h) lets the program run when the other ranks have
  * their memory too, and gives the memory back if they do not get theirs. One with a pact takes none before
  * there is room for all ranks (pact.h).
@@ -279,6 +279,9 @@ const char *engine_held_in(void);
 #define ENGINE_HOLDERS 320
 void engine_holders(char *text, size_t size);
 size_t engine_held_bytes(void);
+
+/* True while a resume waits for host memory, to read that. Any thread. */
+bool engine_lacks_host(void);
 
 /*
  * True while the driver's checkpoint holds the context, or the driver did not unlock the process

@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #define RANKS_LOOK_MS \
@@ -113,26 +112,32 @@ static CUresult map_once(struct engine_op *op, const size_t *needed, const char 
 
 /*
  * Get the contexts back, and with @all the memory too; no other job that waits for this GPU may take what this
- * one was promised. CUDA_ERROR_OUT_OF_MEMORY: they do not fit yet.
+ * one was promised. Before that, what a snapshot alone has: in host memory others may be in the way as well. -EAGAIN:
+ * not yet; -1 with a result.
  */
-static CUresult regain_once(struct engine_op *op, size_t *needed, bool all, const char **call)
+static int regain_once(struct engine_op *op, size_t *needed, bool all, double deadline_ms)
 {
 	CUresult error = CUDA_ERROR_OUT_OF_MEMORY;
+	const char *call = "";
 
 	if (all)
 		engine_missing(needed);
 	if (!engine_may_take(op, needed))
-		return error;
+		return -EAGAIN;
+	if (engine.held && engine_fetch(op, deadline_ms))
+		return -1;
 	if (release_lock(needed) != -EAGAIN) {
 		engine.lack = (struct gpu_lack){.dev = -1};
-		error = restore_once(op, needed, call);
+		error = restore_once(op, needed, &call);
 		if (!error && all)
-			error = map_once(op, needed, call);
+			error = map_once(op, needed, &call);
 		if (error == CUDA_ERROR_OUT_OF_MEMORY)
 			engine_say(op, PACT_LACKS);
 	}
 	release_unlock();
-	return error;
+	if (error == CUDA_ERROR_OUT_OF_MEMORY)
+		return -EAGAIN;
+	return error ? engine_fail_driver(&op->result, op->drv, call, error) : 0;
 }
 
 /* The same, waiting for free memory until @deadline_ms (limits_ms(); 0: no limit). */
@@ -140,14 +145,11 @@ static int regain(struct engine_op *op, bool all, double deadline_ms)
 {
 	size_t needed[GPU_MAX] = {0};
 	double sleep_ms = ENGINE_FIRST_WAIT_MS;
-	const char *call = "";
-	CUresult error;
+	int ret;
 
-	while ((error = regain_once(op, needed, all, &call))) {
-		int ret;
-
-		if (error != CUDA_ERROR_OUT_OF_MEMORY)
-			return engine_fail_driver(&op->result, op->drv, call, error);
+	while ((ret = regain_once(op, needed, all, deadline_ms))) {
+		if (ret != -EAGAIN)
+			return ret;
 		if (engine.lack.dev >= 0)
 			give_tables_back(op, engine.lack.needed - engine.lack.free);
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
@@ -349,7 +351,7 @@ static int wait_for_ranks(struct engine_op *op, double deadline_ms)
  */
 static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 {
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
 
 	/* First: the others need not wait until this one has given its memory back. */
 	if (op->progress.pact && !engine_is_called_back(op))
@@ -357,11 +359,15 @@ static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 	engine.saved.in = in;
 	engine_publish();
 	sharing_back();
-	if (engine_is_released() || engine.unsettled)
+	if (engine.unsettled)
 		return CUDA_SUCCESS;
-	engine_set_phase(op, "unmap", 0);
-	error = engine_unmap(op->drv, in);
-	if (!error && was_released && !engine_meet_gone_back(op))
+	if (!engine_is_released()) {
+		engine_set_phase(op, "unmap", 0);
+		error = engine_unmap(op->drv, in);
+	}
+	if (!error)
+		engine_drop_read(op->drv);
+	if (!error && was_released && !engine_is_released() && !engine_meet_gone_back(op))
 		engine_release(op);
 	return error;
 }
@@ -385,6 +391,7 @@ static int run_with_others(struct engine_op *op, size_t in, bool was_released, d
 	CUresult error;
 
 	if (!wait_for_ranks(op, deadline_ms) && !engine_meet_whole(op, deadline_ms)) {
+		engine_leave_read();
 		op->progress.ready();
 		engine_run(op);
 		return 0;
@@ -429,9 +436,6 @@ void engine_in(struct engine_op *op, bool all)
 
 	engine_begin(op, &op->result);
 	op->lacks = (struct patience){0};
-	memset(&op->seen, 0, sizeof(op->seen));
-	if (engine.held && engine_fetch(op, deadline_ms))
-		return;
 	while ((ret = bring(op, all, was_released, deadline_ms, &granules)) &&
 	       engine_is_called_back(op)) {
 		sharing_resume();

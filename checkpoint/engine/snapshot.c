@@ -52,30 +52,38 @@ static bool lock_copy(void)
  * Get room for what the snapshot holds. A job that ran gave its host memory back for the snapshot
  * alone, and other jobs may have taken it since: they give it back when they resume.
  */
-static int find_room(struct engine_op *op, double deadline_ms)
+static int wait_for_room(struct engine_op *op, double deadline_ms)
 {
 	double sleep_ms = ENGINE_FIRST_WAIT_MS;
 	size_t pool_slots, spill_slots;
 	int ret = 0;
 
 	saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
-	while (!engine_has_room(engine.held_slots, pool_slots, spill_slots)) {
+	while (!ret && !engine_has_room(engine.held_slots, pool_slots, spill_slots)) {
+		__atomic_store_n(&engine.lacks_host, true, __ATOMIC_RELAXED);
 		/* Two jobs that each claim a part, and wait for the rest, would wait for ever. */
 		claims_drop();
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
-		if (ret == -ECANCELED)
+		if (ret == -ECANCELED || engine_is_called_back(op))
 			return -1;
-		if (ret)
-			break;
-		saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
+		if (!ret)
+			saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
 	}
-	if (engine_place(op, engine.held_slots, pool_slots, spill_slots, false)) {
-		if (ret == -ETIME)
-			op->result.code = END_TIMEOUT;
-		return -1;
-	}
-	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
-	return 0;
+	if (!engine_place(op, engine.held_slots, pool_slots, spill_slots, false))
+		return 0;
+	if (ret == -ETIME)
+		op->result.code = END_TIMEOUT;
+	return -1;
+}
+
+static int find_room(struct engine_op *op, double deadline_ms)
+{
+	int ret = wait_for_room(op, deadline_ms);
+
+	__atomic_store_n(&engine.lacks_host, false, __ATOMIC_RELAXED);
+	if (!ret)
+		__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
+	return ret;
 }
 
 /*
@@ -98,12 +106,23 @@ static int lock_in_time(const struct engine_op *op, double deadline_ms,
 }
 
 /* All that the snapshot has is in host memory again. */
-static void leave_place(void)
+static void set_read(void)
 {
-	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
-	fetch_place_unlock(&engine.place);
 	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
 	engine_publish();
+}
+
+static bool is_read(void)
+{
+	return !engine.held && ownfd_get(&engine.place.dir) >= 0;
+}
+
+void engine_leave_read(void)
+{
+	if (!is_read())
+		return;
+	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
+	fetch_place_unlock(&engine.place);
 }
 
 int engine_fetch(struct engine_op *op, double deadline_ms)
@@ -121,6 +140,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	if (!ret && find_room(op, deadline_ms))
 		return -1;
 	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
+	engine_say(op, PACT_TAKES);
 	if (!ret)
 		ret = fetch(op, &error);
 	if (ret && ret != -ECANCELED && locked && lock_copy()) {
@@ -142,7 +162,9 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
 	engine.saved.used_slots = engine.held_slots;
-	leave_place();
+	set_read();
+	if (!op->progress.pact)
+		engine_leave_read();
 	return 0;
 }
 
@@ -157,6 +179,12 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&engine.held, true, __ATOMIC_RELEASE);
 	engine_publish();
+}
+
+void engine_drop_read(const struct cuda_driver *drv)
+{
+	if (is_read())
+		give_host_memory_back(drv);
 }
 
 int engine_write_fail(struct engine_result *result)
@@ -447,7 +475,8 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 	if (ret)
 		return ret;
 	if (memory >= 0 && !fetch_filled(&engine.saved, &engine.place, memory, &why)) {
-		leave_place();
+		set_read();
+		engine_leave_read();
 	} else {
 		/* It is only quicker with the memory: the resume reads the directory. */
 		if (memory >= 0)

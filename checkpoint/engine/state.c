@@ -71,6 +71,11 @@ size_t engine_held_bytes(void)
 	return engine.held_slots * VMEM_GRANULE;
 }
 
+bool engine_lacks_host(void)
+{
+	return __atomic_load_n(&engine.lacks_host, __ATOMIC_RELAXED);
+}
+
 bool engine_is_out(void)
 {
 	return engine.out == OUT_RELEASED ||

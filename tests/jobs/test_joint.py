@@ -12,7 +12,8 @@ import subprocess
 import time
 
 from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Ranks, with_room_for_one
-from simlib import gpu_used, process_used
+from simlib import SCRATCH, gpu_used, process_used
+from snapshotjobs import no_host_memory
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
                     until)
 
@@ -233,6 +234,40 @@ def one_is_stopped_that_has_agreed(go):
     return f"one is stopped that has agreed {'and all have' if go else 'before all have'}", case
 
 
+class InSnapshots(Held):
+    """Two processes, which a signal pauses each into a snapshot of its own."""
+
+    def __init__(self):
+        self.parts = [os.path.join(SCRATCH, f"part-{rank}") for rank in range(2)]
+        super().__init__("parts", 2)
+
+    def start(self):
+        ranks = [f"CUDAW_SNAPSHOT_DIR={part} '{COUNTER}' --mib {MEMORY} --allocs 1 --steps 100000000 --step-ms 10 &"
+                 for part in self.parts]
+        return Job("/bin/sh", "-c", " ".join([*ranks, "wait"]), name=self.name)
+
+    def in_snapshots(self):
+        """How many have their memory there alone."""
+        return sum(row["snapshot"] in self.parts for row in jobs().values() if row["name"] == self.name)
+
+
+def ranks_read_their_snapshots_when_all_have_room():
+    """They find no host memory, and one calls the others back now and then."""
+    ranks = InSnapshots()
+    for pid in ranks.all:
+        os.kill(pid, signal.SIGUSR1)
+    until(lambda: ranks.in_snapshots() == 2, 30, "all are in their snapshots")
+    with no_host_memory():
+        resume = ranks.resume()
+        until(lambda: any("host memory, to read" in (row["reason"] or "") for row in jobs().values()), 20,
+              "one lacks it")
+        ranks.job.check_still(spare=0)
+        equal((ranks.states(), ranks.in_snapshots()), (["waiting"] * 2, 2), "the states, and those in snapshots")
+    equal(resume.wait(20 * PATIENCE), 0, "the end of the command")
+    ranks.goes_on()
+    ranks.end()
+
+
 def what_is_no_pact_is_refused():
     ranks = Ranks("odd")
     cudaw_ok("pause", ranks.name)
@@ -294,5 +329,6 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_rank_that_gets_no_further_has_a_time_limit,
      a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have,
      one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
-     one_is_stopped_that_has_agreed(False), what_is_no_pact_is_refused,
+     one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room,
+     what_is_no_pact_is_refused,
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -4,11 +4,15 @@
  * process. The exporter is played, and so is the other member of the pact.
  */
 #include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/plan.h"
+#include "checkpoint/engine/saved.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/host/hostpool.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/release/devices.h"
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
+#include "checkpoint/snapshot/manifest_write.h"
 #include "common/protocol/pact.h"
 #include "vmem/vmem.h"
 
@@ -30,9 +34,17 @@ static uint64_t built; /* what was imported last */
 static struct pact *other;
 static int (*get_imports)(struct sharing_wait *w);
 static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
+static unsigned int rounds;           /* that have ended so */
+static bool lacking;                  /* in the first one there is no host memory */
 
 int __wrap_sharing_get_imports(struct sharing_wait *w);
 int __wrap_sharing_gone_back(struct sharing_wait *w);
+int __real_sharing_complete(struct sharing_wait *w);
+int __wrap_sharing_complete(struct sharing_wait *w);
+size_t __real_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
+			 size_t *spill_slots);
+size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
+			 size_t *spill_slots);
 void __real_sharing_back(void);
 void __wrap_sharing_back(void);
 int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *to,
@@ -57,10 +69,27 @@ int __wrap_sharing_get_imports(struct sharing_wait *w)
 	return get_imports(w);
 }
 
+/* In the first round another one calls back then. */
+int __wrap_sharing_complete(struct sharing_wait *w)
+{
+	if (!rounds) {
+		pact_call_back(other);
+		return -ECANCELED;
+	}
+	pact_say(other, PACT_WHOLE);
+	return __real_sharing_complete(w);
+}
+
 void __wrap_sharing_back(void)
 {
 	if (other)
 		phase_at_back = pact_look(other);
+	if (other && pact_is_called_back(other)) {
+		pact_begin_round(other);
+		pact_say(other, PACT_ROOM);
+		lacking = false;
+		rounds++;
+	}
 	__real_sharing_back();
 }
 
@@ -205,19 +234,16 @@ START_TEST(a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back)
 }
 END_TEST
 
-static unsigned int rounds;
-
 /* In the first round another one calls back. */
 static int get_in_the_second_round(struct sharing_wait *w)
 {
 	w->error = import_once(rounds + 2);
-	if (!rounds++) {
+	if (!rounds) {
 		sharing.follows = true;
 		pact_call_back(other);
 		return -ECANCELED;
 	}
 	ck_assert(!sharing.follows);
-	pact_say(other, PACT_WHOLE);
 	return 0;
 }
 
@@ -225,10 +251,6 @@ static int get_in_the_second_round(struct sharing_wait *w)
 int __wrap_sharing_gone_back(struct sharing_wait *w)
 {
 	snprintf(w->text, sizeof(w->text), "one has not given it back");
-	if (other) {
-		pact_begin_round(other);
-		pact_say(other, PACT_ROOM);
-	}
 	return -ETIME;
 }
 
@@ -241,7 +263,7 @@ START_TEST(a_further_round_forgets_the_first)
 	begin_joint();
 	engine_resume(&op);
 	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
-	ck_assert_uint_eq(rounds, 2);
+	ck_assert_uint_eq(rounds, 1);
 	ck_assert_str_eq(op.result.note, "");
 	ck_assert(!op.kept);
 	end_joint();
@@ -261,15 +283,102 @@ START_TEST(a_resume_that_fails_says_that_it_has_left_the_context)
 }
 END_TEST
 
+static char base[] = "/tmp/test-in-XXXXXX";
+static unsigned int reads;
+static enum pact_phase phase_at_read;
+static const char *place_at_read;
+static size_t host_at_read; /* bytes */
+
+/* It looks for host memory, to read its snapshot. */
+size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
+			 size_t *spill_slots)
+{
+	size_t missing = __real_saved_room(saved, slots, apart, pool_slots, spill_slots);
+
+	if (!other)
+		return missing;
+	reads++;
+	phase_at_read = pact_look(other);
+	place_at_read = engine_held_in();
+	host_at_read = hostpool_resident();
+	if (lacking)
+		*pool_slots = *spill_slots = 0;
+	return missing;
+}
+
+/* The snapshot alone has its memory then. */
+static void pause_into_snapshot(void)
+{
+	static struct snapshot_plan plan = {.pause = true, .hold = true, .codec = SNAPSHOT_RAW};
+	struct snapshot_facts facts = {.cuda = 13000};
+
+	snprintf(plan.path, sizeof(plan.path), "%s/snapshot", base);
+	facts.devices = devices_all(&facts.ndevices);
+	begin(RELEASE_MEMORY);
+	op.plan = &plan;
+	op.facts = &facts;
+	engine_pause(&op);
+	ck_assert_msg(op.written.code == END_OK, "%s", op.written.message);
+	ck_assert_ptr_nonnull(engine_held_in());
+}
+
+static void remove_snapshot(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", base);
+	ck_assert_int_eq(system(command), 0);
+}
+
+/* Processes that share memory have a snapshot together only. */
+static void resume_from_snapshot(void)
+{
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	start_job();
+	objects_release(import);
+	pause_into_snapshot();
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
+	ck_assert_ptr_null(engine_held_in());
+	ck_assert_uint_eq(rounds, 1);
+	end_joint();
+	/* Another snapshot may take its place. */
+	pause_into_snapshot();
+	remove_snapshot();
+}
+
+/* It has read its snapshot in the first round; others lacked host memory, perhaps. */
+START_TEST(a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into)
+{
+	resume_from_snapshot();
+	ck_assert_uint_eq(reads, 2);
+	ck_assert_int_eq(phase_at_read, PACT_TAKE);
+	ck_assert_ptr_nonnull(place_at_read);
+	ck_assert_uint_eq(host_at_read, 0);
+}
+END_TEST
+
+/* What the others have read. */
+START_TEST(one_that_lacks_host_memory_calls_back)
+{
+	lacking = true;
+	resume_from_snapshot();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("in");
 	TCase *tc = tcase_create("in");
 
+	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_fill_that_fails_keeps_no_imports);
 	tcase_add_test(tc, a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back);
 	tcase_add_test(tc, a_further_round_forgets_the_first);
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
+	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
+	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

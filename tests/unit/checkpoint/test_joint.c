@@ -132,19 +132,6 @@ static void end(struct engine_op *op)
 	pact_close(other);
 }
 
-/* As while it waits for host memory, before it has said what it needs. */
-START_TEST(one_that_has_said_nothing_waits_as_long_as_it_was_told_to)
-{
-	struct engine_op op = waiting_op();
-	double start = now_ms;
-
-	pact_say(other, PACT_SEEKS);
-	ck_assert_int_eq(engine_wait_for_others(&op, 100), 0);
-	ck_assert_double_ge(now_ms - start, 100);
-	end(&op);
-}
-END_TEST
-
 /* It goes on as soon as it hears what the others need, and that all have seen room; also if that came before the wait. */
 START_TEST(news_that_come_between_a_look_and_the_wait_end_that)
 {
@@ -229,7 +216,6 @@ int main(void)
 	tcase_add_test(tc, one_that_runs_leaves_whatever_it_does);
 	tcase_add_test(tc, one_that_is_about_to_pause_or_to_run_is_waited_for);
 	tcase_add_test(tc, one_that_is_paused_is_waited_for);
-	tcase_add_test(tc, one_that_has_said_nothing_waits_as_long_as_it_was_told_to);
 	tcase_add_test(tc, news_that_come_between_a_look_and_the_wait_end_that);
 	tcase_add_test(tc, one_that_is_whole_goes_with_the_others);
 	tcase_add_test(tc,
