@@ -33,12 +33,14 @@ static struct {
 
 static double longest_ms; /* that was told */
 static double paused_ms;  /* clock_ms(): since when the job is paused, as was told; 0: it is not */
+static bool resumed;      /* it was to go on since that was told, and has not */
 
 static void forget_in_child(void)
 {
 	wait.kind = NOTHING;
 	wait.told = false;
 	paused_ms = 0;
+	resumed = false;
 }
 FORKS_CHILD(forget_in_child);
 
@@ -137,16 +139,20 @@ static void look_for_pause(void)
 	const struct control_state *s = job_now();
 	char text[FORMAT_SIZE];
 
-	if (!paused_ms && job_state() == STATE_PAUSED && control_wants_paused(s) &&
-	    s->snapshot == SNAPSHOT_NONE) {
-		paused_ms = clock_ms();
-		log_notice("paused, with %s of GPU memory; 'cudaw resume' lets it go on",
+	if ((!paused_ms || (resumed && !s->stopping)) && job_state() == STATE_PAUSED &&
+	    control_wants_paused(s) && s->snapshot == SNAPSHOT_NONE) {
+		log_notice("%s, with %s of GPU memory; 'cudaw resume' lets it go on",
+			   paused_ms ? "stays paused" : "paused",
 			   format_bytes(text, engine_saved_bytes()));
+		paused_ms = paused_ms ? paused_ms : clock_ms();
+		resumed = false;
 	} else if (paused_ms && job_state() == STATE_RUNNING) {
 		log_notice("goes on, after a pause of %s",
 			   format_duration(text, ms_since(paused_ms)));
 		paused_ms = 0;
-		wait.told = false;
+		wait.told = resumed = false;
+	} else if (paused_ms && !control_wants_paused(s)) {
+		resumed = true;
 	}
 }
 

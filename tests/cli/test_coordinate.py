@@ -89,7 +89,7 @@ def test_if_one_can_not_the_others_run_on():
         result = cudaw("pause", "train")
         equal((result.code, result.out), (code, ""))
         contains(result.err, f"cudaw: pause {bad.pid} (train): {message}")
-        contains(result.err, f"cudaw: pause {good.pid} (train): it runs on, as not all of its job")
+        contains(result.err, f"cudaw: pause {good.pid} (train): it goes on, as not all of its job")
         equal(good.requests[-1], "abort")
 
 
@@ -112,7 +112,7 @@ def test_a_failure_after_the_commit_resumes_the_others():
     result = cudaw("pause", "abc123")
     equal((result.code, result.out), (1, ""))
     contains(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
-    contains(result.err, f"cudaw: pause {good.pid}: it runs on")
+    contains(result.err, f"cudaw: pause {good.pid}: it goes on")
     equal((bad.requests, good.requests), (["hold", "commit"], ["hold", "commit", "resume"]))
 
 
@@ -134,7 +134,7 @@ def test_a_failure_after_the_commit_resumes_the_others_together():
     result = cudaw("pause", "abc123")
     equal((result.code, result.out), (1, ""))
     for job in (one, two):
-        contains(result.err, f"cudaw: pause {job.pid}: it runs on")
+        contains(result.err, f"cudaw: pause {job.pid}: it goes on")
         equal(job.requests, ["hold", "commit", "regain", "commit"])
 
 
@@ -158,7 +158,7 @@ def test_a_failure_after_the_commit_does_not_wait_for_memory():
     begin = time.monotonic()
     result = cudaw("pause", "--timeout", "5", "abc123")
     check(time.monotonic() - begin < 40, f"it took {time.monotonic() - begin:.1f} s")
-    contains(result.err, f"cudaw: pause {one.pid}: it runs on")
+    contains(result.err, f"cudaw: pause {one.pid}: it goes on")
     contains(result.err, f"cudaw: pause {two.pid}: it was paused, waits for GPU memory")
     equal(one.requests[-2:], ["regain", "commit"])
 
@@ -185,18 +185,20 @@ def test_a_silence_after_the_commit_ends():
 
 
 def test_a_failure_lets_a_resume_go_on():
-    """Kernels of the one that failed may wait for it."""
+    """Kernels of the one that failed may wait for it. One that is silent would else be left behind."""
     directory = Directory()
     bad = FakeJob(directory, answers={"hold": ["end timeout no"]})
     waits = FakeJob(directory, state="waiting", answers={"hold": ["note already paused", "end ok"],
                                                          "resume": silent})
-    result = cudaw("pause", "abc123")
+    mute = FakeJob(directory, state="waiting", answers={"hold": silent, "resume": silent})
+    result = cudaw("pause", "--timeout", "0.1", "abc123")
     equal((result.code, result.out), (5, ""))
     contains(result.err, f"cudaw: pause {bad.pid}: no")
-    contains(result.err, f"cudaw: pause {waits.pid}: it runs on, as not all of its job could be paused")
+    contains(result.err, f"cudaw: pause {waits.pid}: it goes on, as not all of its job could be paused")
     # The command does not wait until it has read that.
-    until(lambda: len(waits.requests) > 1, 10, "the job is asked to resume")
-    equal((bad.requests, waits.requests), (["hold"], ["hold", "regain"]))
+    until(lambda: len(waits.requests) > 1 and len(mute.requests) > 1, 10, "the jobs are asked to resume")
+    contains(result.err, f"cudaw: pause {mute.pid}: no answer")
+    equal((bad.requests, waits.requests, mute.requests), (["hold 100"], *[["hold 100", "regain"]] * 2))
 
 
 def test_one_that_is_paused_already_is_at_rest():
@@ -338,7 +340,7 @@ def test_it_is_asked_for_until_the_time_is_up():
     done = cudaw("pause", "--timeout", "0.1", "abc123")
     equal(done.code, 1)
     contains(done.err, f"pause {late.pid}: it comes to rest for a turn")
-    contains(done.err, f"pause {other.pid}: it runs on")
+    contains(done.err, f"pause {other.pid}: it goes on")
     equal(cudaw("pause", "--no-wait", "abc123").code, 1)
 
 

@@ -141,7 +141,7 @@ def asked(pid, fd, request=b"regain\n"):
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(20 * PATIENCE)
     client.connect(os.path.join(RUNTIME_DIR, f"{pid}.sock"))
-    socket.send_fds(client, [request], [fd])
+    socket.send_fds(client, [request], [fd] if fd else [])
     return client
 
 
@@ -166,6 +166,25 @@ def a_pause_command_that_is_stopped_has_agreed_for_all():
         client.close()
     cudaw_ok("resume", ranks.name)
     ranks.goes_on()
+    ranks.end()
+
+
+def a_pause_that_is_given_up_resumes_no_rank_alone():
+    """Its command ends before all are at rest, or is killed: it has ended the resume of all."""
+    ranks = Ranks("given", how="CUDAW_NOTICES=1")
+    other = with_room_for_one(ranks, "memory")
+    resume = ranks.resume()
+    ranks.wait_states("waiting")
+    clients = [asked(pid, None, b"hold\n") for pid in ranks.all]
+    for client in clients:
+        hears(client, b"held drained")
+        client.close()
+    ranks.wait_states("paused")
+    resume.communicate(timeout=20 * PATIENCE)
+    ranks.job.until(lambda: ranks.job.stderr().count("stays paused, with") == 2, 20, "both say so")
+    other.discard()
+    cudaw_ok("resume", ranks.name)
+    ranks.wait_states("running")
     ranks.end()
 
 
@@ -328,6 +347,7 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      a_rank_that_gets_no_further_has_a_time_limit,
      a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have,
+     a_pause_that_is_given_up_resumes_no_rank_alone,
      one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
      one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room,
      what_is_no_pact_is_refused,

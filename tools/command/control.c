@@ -95,7 +95,7 @@ struct verb {
 static const struct verb pause_verb = {
 	.what = TOGETHER_PAUSE,
 	.words = {"pause", "pausing", "paused"},
-	.spared = "it runs on, as not all of its job could be paused",
+	.spared = "it goes on, as not all of its job could be paused",
 	.goes_on = "the pause goes on; 'cudaw resume' takes it back",
 	.given_up = "jobs whose processes were not all at rest run on",
 };

@@ -164,6 +164,7 @@ void control_decide(struct control_state *s, bool untidy, bool kept,
 		return;
 	if (s->snapshot == SNAPSHOT_CLOSING)
 		control_close_snapshot(s, actions);
+	control_keep_with_others(s);
 	s->called &= s->rest != STATE_RUNNING;
 	begin(s, untidy, kept, actions);
 	s->probe = false;

@@ -37,4 +37,7 @@ static inline void answer_code(struct control_actions *actions, enum server_wait
 /* The snapshot is done: the pause ends with it, unless the user wants it. */
 void control_close_snapshot(struct control_state *s, struct control_actions *actions);
 
+/* One that would resume without the others stays paused. */
+void control_keep_with_others(struct control_state *s);
+
 #endif

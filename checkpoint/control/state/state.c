@@ -218,6 +218,19 @@ static bool begins_again(const struct control_state *s, const struct control_eve
 				      how->client && ms && (!s->timeout_ms || s->timeout_ms > ms));
 }
 
+/* Nobody has asked for a resume without the others. */
+static bool would_be_alone(const struct control_state *s)
+{
+	return s->back != BACK_ALONE && !s->joint;
+}
+
+/* Somebody asks for this process. A joint resume that is under way stays one. */
+static void ask_to_run(struct control_state *s)
+{
+	if (!s->joint && !(s->activity == ACTIVITY_RESUMING && s->hold == HOLD_JOINT))
+		s->back = BACK_ALONE;
+}
+
 /* The last wish wins: that the job runs, or that it is paused, which @wisher wants. */
 static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		 const struct control_event *how, struct control_actions *actions)
@@ -233,6 +246,8 @@ static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		forget_wishes(s);
 		s->stopping = false;
 		forget_snapshot(s, END_BUSY, RESUME_CAME, actions);
+		if (how->options.joint)
+			s->back = BACK_ASKED;
 	}
 	if (!paused || how->options.release == RELEASE_MEMORY)
 		s->whole = false;
@@ -343,8 +358,10 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 	const struct control_event how = {
 		.options = {.timeout_ms = TERM_TIMEOUT_MS, .own_limit = true}, .by_signal = true};
 
-	if (control_wants_paused(s))
-		wish(s, false, WISHER_USER, &how, actions);
+	if (!control_wants_paused(s))
+		return;
+	s->back = BACK_ALONE;
+	wish(s, false, WISHER_USER, &how, actions);
 }
 
 /*
@@ -436,7 +453,8 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	bool by_user =
 		pause && s->snapshot == SNAPSHOT_WRITTEN && s->plan_pause && s->wishes[WISHER_USER];
 
-	return (again || by_user) && e->paused != pause && e->code != END_OK;
+	return (again || by_user) && e->paused != pause && e->code != END_OK &&
+	       (pause || !would_be_alone(s));
 }
 
 /* The job is paused: record that somebody wants it so. */
@@ -652,6 +670,8 @@ int control_take(struct control_state *s, const struct control_event *e,
 	case EV_PAUSE:
 	case EV_RESUME:
 		s->called = e->kind == EV_RESUME;
+		if (e->kind == EV_RESUME)
+			ask_to_run(s);
 		wish(s, e->kind == EV_PAUSE, e->lent ? WISHER_SNAPSHOT : WISHER_USER, e, actions);
 		break;
 	case EV_END:
@@ -745,4 +765,14 @@ void control_close_snapshot(struct control_state *s, struct control_actions *act
 	}
 	s->wishes[WISHER_SNAPSHOT] = false;
 	act(actions, ACT_LOCK);
+}
+
+void control_keep_with_others(struct control_state *s)
+{
+	if (s->rest == STATE_RUNNING) {
+		s->back = BACK_ALONE;
+	} else if (would_be_alone(s) && s->lease == LEASE_OURS && !control_wants_paused(s)) {
+		s->wishes[WISHER_USER] = true;
+		s->called = false;
+	}
 }

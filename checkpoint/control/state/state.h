@@ -43,7 +43,8 @@
  * somebody asks for the same without a hold, which lets the operation go on. Somebody may also hold
  * it too: each of them may let it go on, but only the last one can undo it. So a client that is stuck
  * cannot keep others from a pause or a resume. A resume with a pact is not held by clients: the
- * processes of the job agree by themselves, and another such resume takes its place. A signal that wants a held
+ * processes of the job agree by themselves, and another such resume takes its place. If it ends before all run, no
+ * process resumes alone, whoever has ended it: each stays paused until somebody asks. A signal that wants a held
  * pause does not end the hold; if the pause is undone, it begins again as the signal's. A held pause that calls
  * off a resume finds the job at rest: it is held all the same, without an operation, as others may give up.
  */
@@ -224,6 +225,12 @@ enum lease {
 	LEASE_GONE,
 };
 
+/* How a job that is out comes back if nobody asks for that. */
+enum comes_back {
+	BACK_ALONE,
+	BACK_ASKED, /* not at all: it was asked to resume with others, and has not run since */
+};
+
 enum hold_phase {
 	HOLD_NONE,
 	HOLD_OPEN,
@@ -243,6 +250,7 @@ struct control_state {
 	bool joint;    /* a joint resume is asked for, also by DONE, and has not begun */
 	bool stopping; /* EV_STOP came, and nobody has asked it to run since */
 	bool called;   /* the user has asked it to run, and it has not run since */
+	enum comes_back back;
 
 	enum snapshot_stage snapshot;
 	bool plan_pause, plan_image; /* of that snapshot */

@@ -39,12 +39,15 @@ struct model {
 	bool cancelled; /* the operation */
 	bool committed;
 	bool held;
+	bool joint; /* the operation is a resume with others */
+	bool apart; /* it was asked to resume with others, and has not run since */
 
 	/* Of what is to come of it all. */
 	bool last_paused; /* the last wish */
 	bool last_all;    /* or one before it, since the job ran: for the whole GPU */
 	int holder;       /* who may undo it: a client's number from 1 */
 	bool undoes;      /* there is something to undo */
+	bool undone; /* the last wish is none: it stays paused, as others were to resume with it */
 };
 
 static bool starves; /* the next operation has no thread */
@@ -80,6 +83,8 @@ static void begin(struct model *m, const struct control_action *a)
 	m->held = a->options.hold;
 	m->room = a->op == OP_FILL && a->options.bytes == ALL_ROOM;
 	m->all = a->options.release == RELEASE_ALL;
+	m->joint = a->options.joint;
+	REQUIRE(a->op != OP_RESUME || m->joint || !m->apart, "it resumes without the others");
 	if (a->op == OP_RELEASE) {
 		REQUIRE(m->paused && m->kept && m->all, "nothing that was kept is released");
 		m->holder = 0; /* the job stays paused, whatever its client does */
@@ -160,6 +165,10 @@ static void end(struct model *m, enum end_code code)
 		m->partly = m->kept = true;
 	if (ok && op == OP_YIELD && !m->paused)
 		m->paused = m->partly = m->kept = true;
+	m->apart &= m->paused;
+	/* It ran on, or the others run as well. */
+	if (m->undone && !m->paused)
+		m->undone = m->last_paused = false;
 	m->all = false;
 	take(m, (struct control_event){.kind = EV_ENDED,
 				       .code = code,
@@ -175,6 +184,22 @@ static void want(struct model *m, bool paused)
 {
 	m->last_paused = paused;
 	m->last_all &= paused;
+	m->undone = false;
+}
+
+/* The client that holds gives up the pause, or the resume. */
+static void undo(struct model *m, bool pause)
+{
+	want(m, !pause || m->apart);
+	m->undone = pause && m->apart;
+}
+
+/* Somebody asks for a resume: a joint one that is under way stays so. */
+static void want_back(struct model *m, bool joint)
+{
+	bool under = control_operation(&m->s) == OP_RESUME && m->joint && !m->cancelled;
+
+	m->apart = joint ? m->paused || under_way : m->apart && (under || m->s.joint);
 }
 
 static bool somebody_holds(const struct model *m)
@@ -191,9 +216,13 @@ static bool ask(struct model *m, enum server_wait waits, bool holds, struct cont
 			continue;
 		e.client = holds ? c + 1 : 0;
 		if (e.kind == EV_PAUSE || e.kind == EV_RESUME) {
-			m->undoes = m->last_paused != (e.kind == EV_PAUSE) ||
-				    (m->undoes && somebody_holds(m));
+			bool paused = m->undone ? control_wants_paused(&m->s) : m->last_paused;
+
+			m->undoes =
+				paused != (e.kind == EV_PAUSE) || (m->undoes && somebody_holds(m));
 			want(m, e.kind == EV_PAUSE);
+			if (e.kind == EV_RESUME)
+				want_back(m, e.options.joint);
 			m->last_all |= e.options.release == RELEASE_ALL;
 			m->holder = e.client;
 		}
@@ -218,7 +247,7 @@ static bool hang_up(struct model *m, int c)
 		take(m, (struct control_event){.kind = EV_HOLDER_GONE, .client = c + 1});
 	if (client.holds && m->holder == c + 1) {
 		if (client.waits == WAITS_PAUSED && m->undoes)
-			want(m, false);
+			undo(m, true);
 		m->holder = 0;
 	}
 	return true;
@@ -233,7 +262,7 @@ static bool order(struct model *m, int c, enum event_kind kind)
 	take(m, (struct control_event){.kind = kind, .client = c + 1});
 	if (kind == EV_ABORT && m->holder == c + 1) {
 		if (m->undoes)
-			want(m, client.waits != WAITS_PAUSED);
+			undo(m, client.waits == WAITS_PAUSED);
 		m->holder = 0;
 	}
 	/* Of several clients that hold, each may let it go on. */
@@ -260,7 +289,10 @@ static bool signal_comes(struct model *m, enum event_kind kind)
 	} else if (control_wants_paused(&m->s)) {
 		want(m, false);
 		m->holder = 0;
+		m->apart = false;
 	}
+	if (kind == EV_RESUME)
+		want_back(m, false);
 	take(m, (struct control_event){.kind = kind, .by_signal = true});
 	return true;
 }
@@ -466,6 +498,7 @@ static uint64_t key_of(const struct model *m)
 		       s->options.hold,
 		       s->options.timeout_ms,
 		       s->by_signal,
+		       s->joint + 2 * s->back,
 		       s->snapshot,
 		       s->snapshot ? s->plan_pause + 2 * s->plan_image + 4 * s->plan_kept : 0,
 		       s->trim,
@@ -491,6 +524,7 @@ static uint64_t key_of(const struct model *m)
 		       control_operation(s) == OP_NONE
 			       ? 0
 			       : 1 + m->cancelled + 2 * m->committed + 4 * m->held,
+		       follows && m->undone,
 		       m->last_paused,
 		       m->holder,
 		       s->holder && s->undoes,
@@ -518,21 +552,23 @@ static bool is_in(enum step step, enum step steps, bool lease, bool lent)
 	if (lent)
 		return step < STEP_sigusr1_without_thread || step >= STEP_lent ||
 		       (step >= STEP_failed && step <= STEP_sigterm);
-	/* There are fewer states without holds, with one client, and with one kind of snapshot. */
+	/* There are fewer states without holds, with one client, with one kind of snapshot, and without trims. */
 	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_2) ||
 		      step == STEP_snapshot_as_it_is || step == STEP_snapshot_without_thread ||
 		      step == STEP_done_without_thread || step == STEP_hold_without_thread))
 		return step == STEP_hang_up_1;
+	if (nclients > 1 && (step == STEP_trim || step == STEP_trim_without_thread))
+		return false;
 	return step < steps || (lease && step >= STEP_yield && step < STEP_lent);
 }
 
 /* All models that the first @steps steps lead to, from one of which it runs; with the lease, or lent. */
-static void explore(enum step steps, bool last_wins, bool lease, bool lent)
+static void explore(enum step steps, bool last_wins, bool lease, bool lent, int clients)
 {
 	seen = calloc(SEEN_SIZE, sizeof(*seen));
 	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
 	follows = last_wins;
-	nclients = lease ? 1 : CLIENTS;
+	nclients = clients;
 	ck_assert(seen && queue);
 	visit(&(struct model){0});
 	for (size_t i = 0; i < nqueue; i++) {
@@ -548,32 +584,34 @@ static void explore(enum step steps, bool last_wins, bool lease, bool lent)
 		}
 	}
 	ck_assert_uint_gt(nqueue, 100);
+	nqueue = 0;
 	free(seen);
 	free(queue);
 }
 
 START_TEST(the_last_wish_wins)
 {
-	explore(STEP_snapshot, true, false, false);
+	explore(STEP_snapshot, true, false, false, CLIENTS);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever)
 {
-	explore(STEP_yield, false, false, false);
+	explore(STEP_yield, false, false, false, 1);
+	explore(STEP_yield, false, false, false, CLIENTS);
 }
 END_TEST
 
 /* Beside all that a user may want. */
 START_TEST(nobody_waits_for_ever_with_a_lease)
 {
-	explore(STEP_yield, false, true, false);
+	explore(STEP_yield, false, true, false, 1);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever_for_who_has_it_lent)
 {
-	explore(STEP_snapshot, false, false, true);
+	explore(STEP_snapshot, false, false, true, CLIENTS);
 }
 END_TEST
 

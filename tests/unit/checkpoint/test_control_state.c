@@ -530,6 +530,98 @@ START_TEST(a_hold_that_ends_a_resume_can_be_undone)
 }
 END_TEST
 
+/* ---- resumes with others ---- */
+
+/* A joint resume waits for memory. */
+static struct control_state resuming_with_others(void)
+{
+	struct control_state s = {.rest = STATE_PAUSED, .wishes = {[WISHER_USER] = true}};
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_RESUME, .options.joint = true},
+		     &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert(find(&actions, ACT_START)->options.joint);
+	return s;
+}
+
+static void check_stays_paused(struct control_state *s)
+{
+	struct control_actions actions = {0};
+
+	control_decide(s, false, false, &actions);
+	ck_assert_int_eq(s->activity, ACTIVITY_IDLE);
+	ck_assert_int_eq(s->rest, STATE_PAUSED);
+	ck_assert(s->wishes[WISHER_USER] && !s->holder);
+	ck_assert_uint_eq(count(&actions, ACT_START), 0);
+	/* Who asks for it gets it. */
+	take_signal(s, EV_RESUME);
+	ck_assert_int_eq(s->activity, ACTIVITY_RESUMING);
+}
+
+/* The client that holds gives up, or is gone, at once or when the process is at rest: the others are paused too. */
+START_TEST(what_ends_a_joint_resume_leaves_it_paused)
+{
+	const enum event_kind end = _i % 2 ? EV_ABORT : EV_HOLDER_GONE;
+	struct control_state s = resuming_with_others();
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .client = 1}, &actions);
+	if (_i < 2)
+		control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &actions);
+	control_take(&s, &(struct control_event){.kind = end, .client = 1}, &actions);
+	if (_i >= 2)
+		control_take(&s, &called_off, &actions);
+	check_stays_paused(&s);
+}
+END_TEST
+
+/* The others had begun to run, and it does as well. */
+START_TEST(what_comes_too_late_for_a_joint_resume)
+{
+	const struct control_event runs = {
+		.kind = EV_ENDED, .code = END_OK, .written = END_OK, .reason = ""};
+	struct control_state s = resuming_with_others();
+	struct control_actions actions = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_PAUSE, .client = 1}, &actions);
+	control_take(&s, &(struct control_event){.kind = EV_ABORT, .client = 1}, &actions);
+	control_take(&s, &runs, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert(s.activity == ACTIVITY_IDLE && s.rest == STATE_RUNNING);
+	ck_assert(!control_wants_paused(&s));
+}
+END_TEST
+
+/* Ctrl-Z for one process, and fg. */
+START_TEST(a_stop_that_ends_a_joint_resume)
+{
+	struct control_state s = resuming_with_others();
+	struct control_actions actions = {0};
+
+	take_signal(&s, EV_STOP);
+	control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert(s.activity == ACTIVITY_IDLE && s.stopping);
+	control_take(&s, &(struct control_event){.kind = EV_GO_ON}, &actions);
+	check_stays_paused(&s);
+}
+END_TEST
+
+/* Its time is over, and somebody has asked for this process meanwhile, who would wait for longer. */
+START_TEST(a_joint_resume_that_times_out)
+{
+	struct control_state s = resuming_with_others();
+	struct control_actions actions = {0};
+
+	s.timeout_ms = 1000;
+	control_take(&s, &(struct control_event){.kind = EV_RESUME}, &actions);
+	control_take(&s, &timed_out, &actions);
+	check_stays_paused(&s);
+}
+END_TEST
+
 /* ---- probes ---- */
 
 /* Only a job that runs, and of which nothing else is wanted, is looked at. */
@@ -614,6 +706,10 @@ int main(void)
 	tcase_add_test(tcase, the_end_of_a_snapshot_of_several_resumes_them_together);
 	tcase_add_test(tcase, a_hold_that_ends_a_resume_can_be_undone);
 	tcase_add_test(tcase, what_a_failed_resume_leaves_on_the_gpu_is_released);
+	tcase_add_loop_test(tcase, what_ends_a_joint_resume_leaves_it_paused, 0, 4);
+	tcase_add_test(tcase, what_comes_too_late_for_a_joint_resume);
+	tcase_add_test(tcase, a_stop_that_ends_a_joint_resume);
+	tcase_add_test(tcase, a_joint_resume_that_times_out);
 	tcase_add_test(tcase, a_probe_comes_last);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);

@@ -354,26 +354,43 @@ static bool was_resuming(const struct job *job)
 	       (!strcmp(job->status.state, "waiting") || !strcmp(job->status.state, "resuming"));
 }
 
-/* The others do not pause, and kernels of theirs may wait for these: they go on with their resume. */
+/* Add those whose resume this pause has called off, and that have told so, or are silent. */
+static size_t find_resuming(struct job **jobs, size_t n, bool silent, struct job **found)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct party *party = jobs[i]->party;
+
+		if (party && party->culprit && !party->committed && was_resuming(jobs[i]) &&
+		    (silent ? job_is_silent(jobs[i]) : ended_well(jobs[i])))
+			found[count++] = jobs[i];
+	}
+	return count;
+}
+
+/*
+ * The others do not pause, and kernels of theirs may wait for these: they go on with their resume, all together.
+ * One that is silent finds the request later. If it is silent for too long, all are paused again (pact.h).
+ */
 static void go_on_resuming(struct job **jobs, size_t n)
 {
 	const struct job_request request = {
 		.text = "resume", .party_text = "regain", .limit_ms = LATER_MS, .line = hang_up};
 	struct job **again = calloc(n + 1, sizeof(*again));
-	size_t count = 0;
+	size_t well, count;
 
-	for (size_t i = 0; again && i < n; i++) {
-		const struct party *party = jobs[i]->party;
-
-		if (party && party->culprit && !party->committed && ended_well(jobs[i]) &&
-		    was_resuming(jobs[i]))
-			again[count++] = jobs[i];
-	}
+	if (!again)
+		return;
+	well = find_resuming(jobs, n, false, again);
+	count = well + find_resuming(jobs, n, true, again + well);
 	make_pacts(again, count);
 	jobs_ask(again, count, &request);
 	for (size_t i = 0; i < count; i++) {
-		again[i]->error = 0;
-		again[i]->end = END_BUSY;
+		if (i >= well)
+			again[i]->error = -ETIMEDOUT;
+		else if (!again[i]->error || again[i]->error == -ETIMEDOUT)
+			again[i]->end = END_BUSY, again[i]->error = 0;
 	}
 	free(again);
 }
