@@ -61,6 +61,11 @@ static void take_change(struct client *c, const struct request *r)
 	}
 	if (!pause && r->hold && !join_pact(c, &pact, &event))
 		return;
+	/* It follows a later pact. If that resume is under way, this request waits for it. */
+	if (pact && !event.options.joint && control_wants_paused(job_now())) {
+		server_answer(c, END_BUSY, "superseded by a later request");
+		return;
+	}
 	history_asked(pause ? JOURNAL_PAUSE : JOURNAL_RESUME, ownfd_get(&c->own), NULL, NULL);
 	c->waits = pause ? WAITS_PAUSED : WAITS_RUNNING;
 	c->follows = pact;

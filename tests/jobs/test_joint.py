@@ -287,6 +287,29 @@ def ranks_read_their_snapshots_when_all_have_room():
     ranks.end()
 
 
+def a_late_request_with_an_older_pact_resumes_no_rank_alone():
+    """Its command was stopped before it sent it. The later pact has been called off, and has not ended."""
+    ranks = Ranks("stale")
+    cudaw_ok("pause", "--release", "memory", ranks.name)
+    older, later = pact(2), pact(2)
+    ranks.hold(1, "CALL")
+    clients = [asked(pid, later) for pid in ranks.pids()]
+    until(lambda: ranks.holder(1, "CALL"), 20, "it takes its memory")
+    held = ranks.holder(1, "CALL")
+    clients.append(asked(held, None, b"pause\n"))
+    hears(clients[-1], b"progress")
+    clients.append(asked(held, older))
+    said = clients[-1].recv(4096)
+    check(said.startswith(b"end busy superseded"), f"the answer to it is {said!r}")
+    ranks.let_go(1, "CALL")
+    until(lambda: jobs()[held]["state"] == "paused", 20, "it is paused")    # the other one may run: it was whole
+    for client in clients:
+        client.close()
+    cudaw_ok("resume", ranks.name)
+    ranks.goes_on()
+    ranks.end()
+
+
 def what_is_no_pact_is_refused():
     ranks = Ranks("odd")
     cudaw_ok("pause", ranks.name)
@@ -347,8 +370,7 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_later_resume_takes_the_place_of_the_first, a_resume_of_one_rank_stays_with_the_others,
      a_rank_that_gets_no_further_has_a_time_limit,
      a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have,
-     a_pause_that_is_given_up_resumes_no_rank_alone,
+     a_pause_that_is_given_up_resumes_no_rank_alone, a_late_request_with_an_older_pact_resumes_no_rank_alone,
      one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
-     one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room,
-     what_is_no_pact_is_refused,
+     one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room, what_is_no_pact_is_refused,
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))
