@@ -214,7 +214,7 @@ static void report(void *arg, struct job **jobs, size_t n)
 	}
 }
 
-/* Returns 0 or -ENOMEM. The order of @jobs changes. */
+/* Returns 0, or a negative errno after a message. The order of @jobs changes. */
 static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 {
 	const struct verb *verb = control->verb;
@@ -262,7 +262,8 @@ static int run_jobs(struct control *control)
 	if (jobs && n && targets->dry_run)
 		report_targets(control, jobs, n);
 	else if (!jobs || (n && ask_and_report(control, jobs, n))) {
-		complain("out of memory");
+		if (!jobs)
+			complain("out of memory");
 		targets_fail(targets, EXIT_FAILED);
 	} else if (!n && targets->all) {
 		targets_fail(targets, narrow_say_none(&targets->only));

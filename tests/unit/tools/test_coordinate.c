@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -206,6 +207,53 @@ START_TEST(one_that_another_request_pauses_was_not_spared)
 }
 END_TEST
 
+/* No further descriptor can be opened, or again as many as before. */
+static void deny_descriptors(bool deny)
+{
+	static struct rlimit before;
+	struct rlimit now;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &now), 0);
+	if (deny)
+		before = now;
+	now.rlim_cur = deny ? 0 : before.rlim_cur;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &now), 0);
+}
+
+/* Without a token of all, an end of the command would pause or resume some of them. */
+START_TEST(none_is_asked_without_a_token)
+{
+	pause_all_but_the_last();
+	coordinate_end(jobs, RANKS);
+	deny_descriptors(true);
+	ck_assert_int_eq(coordinate_begin(jobs, RANKS, _i), -EMFILE);
+	deny_descriptors(false);
+	ck_assert_ptr_null(jobs[0]->party);
+}
+END_TEST
+
+static void be_not_asked(size_t rank, double ms, char *line, size_t size)
+{
+	(void)rank, (void)ms, (void)line, (void)size;
+	ck_abort_msg("it is asked to resume, but not with the others");
+}
+
+START_TEST(those_that_cannot_be_asked_together_stay_paused)
+{
+	pause_all_but_the_last();
+	says = be_not_asked;
+	deny_descriptors(true);
+	coordinate_mend(jobs, RANKS, SILENCE_MS);
+	deny_descriptors(false);
+	for (size_t i = 0; i < RANKS - 1; i++) {
+		ck_assert_int_eq(ranks[i].end, END_FAILED);
+		ck_assert_msg(strstr(ranks[i].message, "it stays paused: "), "it says '%s'",
+			      ranks[i].message);
+		ck_assert(!coordinate_gave_up(&ranks[i]));
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("coordinate");
@@ -216,6 +264,8 @@ int main(void)
 	tcase_add_test(tc, the_limit_begins_again_with_an_end);
 	tcase_add_test(tc, so_has_a_wait_for_one_that_lacks_memory);
 	tcase_add_test(tc, one_that_another_request_pauses_was_not_spared);
+	tcase_add_loop_test(tc, none_is_asked_without_a_token, 0, 2);
+	tcase_add_test(tc, those_that_cannot_be_asked_together_stay_paused);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

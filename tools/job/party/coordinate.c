@@ -4,6 +4,8 @@
 #include "tools/job/party/rest.h"
 #include "common/patience.h"
 #include "common/protocol/pact.h"
+#include "common/text.h"
+#include "tools/report/report.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@ struct party {
 	bool committed, aborted;
 	int token; /* of all ranks (protocol.h): of a pause an eventfd, of a resume the pact; -1: none */
 	struct pact *pact;
+	int error;                 /* why there is no pact of those that resume */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
 	/* In a mend. */
@@ -56,14 +59,21 @@ static void drop_token(struct party *party)
 	party->token = -1;
 }
 
-/* Of a resume of @count processes, or of a pause. */
-static void make_token(struct party *party, bool resume, size_t count)
+/* Of a resume of @count processes, or of a pause. 0 or a negative errno. */
+static int make_token(struct party *party, bool resume, size_t count)
 {
+	int error = 0;
+
 	party->token = resume ? pact_create(count) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (resume && party->token >= 0)
+	if (party->token < 0)
+		return resume ? party->token : -errno;
+	if (resume)
 		party->pact = pact_open(party->token);
-	if (resume && !party->pact)
+	if (resume && !party->pact) {
+		error = -errno;
 		drop_token(party);
+	}
+	return error;
 }
 
 /* Make a party of @first and the other processes of its job, if there are any. */
@@ -71,6 +81,7 @@ static int found_party(struct job **jobs, size_t n, struct job *first, bool resu
 {
 	struct party *party;
 	size_t count = 1;
+	int error;
 
 	for (size_t i = 0; i < n; i++)
 		count += jobs[i] != first && same_job(jobs[i], first);
@@ -81,7 +92,9 @@ static int found_party(struct job **jobs, size_t n, struct job *first, bool resu
 		return -ENOMEM;
 	party->next = parties;
 	parties = party;
-	make_token(party, resume, count);
+	error = make_token(party, resume, count);
+	if (error)
+		return error;
 	if (rest_init(&party->rest, count, (uint32_t)getpid(), listened_ms()))
 		return -ENOMEM;
 	count = 0;
@@ -101,8 +114,10 @@ int coordinate_begin(struct job **jobs, size_t n, bool resume)
 	for (size_t i = 0; i < n && !err; i++)
 		if (!jobs[i]->party)
 			err = found_party(jobs, n, jobs[i], resume);
-	if (err)
+	if (err) {
 		coordinate_end(jobs, n);
+		complain("not all of a job can be asked together: %s", error_text(-err));
+	}
 	return err;
 }
 
@@ -315,9 +330,25 @@ static int hang_up(struct job *job, const struct line *line)
 	return 1;
 }
 
-/* These resume together, those of a party each: with a pact of them alone. */
-static void make_pacts(struct job **jobs, size_t n)
+/* It cannot be asked to resume together with the others. */
+static void leave_paused(struct job *job)
 {
+	if (job_is_silent(job))
+		return;
+	job->end = END_FAILED;
+	snprintf(job->message, sizeof(job->message),
+		 "it stays paused: not all of its job can be asked to resume together: %s",
+		 error_text(-job->party->error));
+}
+
+/*
+ * These resume together, those of a party each: with a pact of them alone. Returns how many do: without a pact none is
+ * asked, and stays paused.
+ */
+static size_t make_pacts(struct job **jobs, size_t n)
+{
+	size_t left = 0;
+
 	for (struct party *party = parties; party; party = party->next) {
 		size_t count = 0;
 
@@ -326,11 +357,17 @@ static void make_pacts(struct job **jobs, size_t n)
 		if (!count)
 			continue;
 		drop_token(party);
-		make_token(party, true, count);
+		party->error = make_token(party, true, count);
 		for (size_t i = 0; i < n; i++)
 			if (jobs[i]->party == party)
 				jobs[i]->token = party->token;
 	}
+	for (size_t i = 0; i < n; i++)
+		if (jobs[i]->party->error)
+			leave_paused(jobs[i]);
+		else
+			jobs[left++] = jobs[i];
+	return left;
 }
 
 /*
@@ -378,13 +415,15 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	const struct job_request request = {
 		.text = "resume", .party_text = "regain", .limit_ms = LATER_MS, .line = hang_up};
 	struct job **again = calloc(n + 1, sizeof(*again));
-	size_t well, count;
+	size_t well = 0, count;
 
 	if (!again)
 		return;
-	well = find_resuming(jobs, n, false, again);
-	count = well + find_resuming(jobs, n, true, again + well);
-	make_pacts(again, count);
+	count = find_resuming(jobs, n, false, again);
+	count += find_resuming(jobs, n, true, again + count);
+	count = make_pacts(again, count);
+	while (well < count && !job_is_silent(again[well]))
+		well++;
 	jobs_ask(again, count, &request);
 	for (size_t i = 0; i < count; i++) {
 		if (i >= well)
@@ -495,7 +534,7 @@ static void mend(struct job **jobs, size_t n, double silence_ms)
 	}
 	mend_ms = listened_ms() + silence_ms;
 	mend_silence_ms = silence_ms;
-	make_pacts(jobs, n);
+	n = make_pacts(jobs, n);
 	jobs_ask(jobs, n, &request);
 	/* Somebody else wants it paused: it was not spared. */
 	for (size_t i = 0; i < n; i++)

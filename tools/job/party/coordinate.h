@@ -10,7 +10,7 @@
  *
  * Resume: each process is asked to regain its memory, and gets a pact (common/protocol/pact.h) by which they agree to
  * run, whatever becomes of this command. It only listens, and stops the pact if a process ends before. If no pact
- * can be made, they are told to commit when all have their memory, or to give it back.
+ * can be made, none is asked.
  *
  * All pause or none, even if this command is killed between two commits: the processes of a party share an eventfd,
  * which is written before the first commit (protocol.h). If a process fails after the commit, and this command is
@@ -19,8 +19,8 @@
 #include "tools/job/jobs.h"
 
 /*
- * Make a party of all @jobs that have the same ID, to resume or to pause together. Returns 0 or -ENOMEM. Undo
- * with coordinate_end(), which sets the party of the jobs to NULL.
+ * Make a party of all @jobs that have the same ID, to resume or to pause together. Returns 0, or a negative errno after a
+ * message. Undo with coordinate_end(), which sets the party of the jobs to NULL.
  */
 int coordinate_begin(struct job **jobs, size_t n, bool resume);
 void coordinate_end(struct job **jobs, size_t n);
@@ -50,7 +50,7 @@ bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job);
  * resume, while another job of their party failed. Those of a party run on together.
  * coordinate_gave_up() is true for them then, unless they failed to resume, were silent for @silence_ms,
  * wait for GPU memory after that time, or for others while none of the party gets further for so long: these
- * run when they can. Jobs that were paused before stay so. A job that is silent is asked to resume, too, but
+ * run when they can. Those that cannot be asked together stay paused, and have failed. Jobs that were paused before stay so. A job that is silent is asked to resume, too, but
  * has failed all the same.
  */
 void coordinate_mend(struct job **jobs, size_t n, double silence_ms);

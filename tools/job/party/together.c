@@ -96,9 +96,10 @@ int together_ask(struct job **jobs, size_t n, const struct together *how)
 
 	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
 		size_t again = 0;
+		int err = alone ? 0 : coordinate_begin(jobs, n, resumes);
 
-		if (!alone && coordinate_begin(jobs, n, resumes))
-			return -ENOMEM;
+		if (err)
+			return err;
 		ask(jobs, n, how, timeout_ms);
 		if (pauses && !how->once)
 			coordinate_mend(jobs, n, OUTCOME_SILENCE_MS);
@@ -144,10 +145,7 @@ static int ask_for(struct job **jobs, size_t n, struct together *how, struct fai
 	how->silence_ms = OUTCOME_SILENCE_MS;
 	how->report = explain;
 	how->arg = failure;
-	if (!together_ask(jobs, n, how))
-		return failure->code;
-	complain("out of memory");
-	return EXIT_FAILED;
+	return together_ask(jobs, n, how) ? EXIT_FAILED : failure->code;
 }
 
 static void (*hold_interrupts)(bool on);

@@ -27,7 +27,7 @@ struct together {
 /*
  * Ask @jobs, which are described. A pause is asked for again while it is possible soon, within its limit or 30 s, and the
  * jobs get time to run between two requests, more each time; a resume of several processes is, one by one, if they wait
- * for their turn. The order of @jobs changes. Returns 0, or -ENOMEM, after which some were not reported.
+ * for their turn. The order of @jobs changes. Returns 0, or a negative errno after a message: some were not reported.
  */
 int together_ask(struct job **jobs, size_t n, const struct together *how);
 
