@@ -174,6 +174,17 @@ def test_a_failure_leaves_those_paused_that_were():
     equal([job.requests for job in (refuses, gives)], [["hold all"]] * 2)
 
 
+def test_a_failure_after_the_commit_leaves_those_paused_that_were():
+    directory = Directory()
+    bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})
+    out = [FakeJob(directory, state=state, answers={"hold": ["note already paused", "end ok"]})
+           for state in ("paused", "failed")]
+    result = cudaw("pause", "abc123")
+    equal(result.code, 1)
+    contains(result.err, f"cudaw: pause {bad.pid}: unmap: error 700")
+    equal([job.requests for job in out], [["hold"]] * 2)
+
+
 def test_a_silence_after_the_commit_ends():
     directory = Directory()
     bad = FakeJob(directory, answers={"pause": ["end failed unmap: error 700"]})

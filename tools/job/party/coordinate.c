@@ -285,10 +285,11 @@ bool coordinate_has_agreed(const struct job *job)
 	return job->party && job->party->committed;
 }
 
-/* Before this command asked it to pause. */
+/* Before this command asked it to pause; or its resume had failed, which leaves it paused, too. */
 static bool was_paused(const struct job *job)
 {
-	return job->described && !strcmp(job->status.state, "paused");
+	return job->described &&
+	       (!strcmp(job->status.state, "paused") || !strcmp(job->status.state, "failed"));
 }
 
 bool coordinate_gave_up(const struct job *job)
