@@ -62,7 +62,7 @@ def a_command_killed_while_the_job_is_stopped():
     equal((row["state"], row["error"]), (None, "stopped"), "what cudaw ps says")
     check("stopped" in cudaw_ok("ps"), "the table of cudaw ps")
     for verb in (["pause"], ["trim"], ["pause", "--all"]):
-        check(f"{verb[0]} {job.pid}: it is stopped; SIGCONT or 'cudaw resume'" in
+        check(f"{verb[0]} {job.pid}: it is stopped; SIGCONT, 'cudaw resume'" in
               refused(*verb, *([job.pid] if len(verb) == 1 else [])), verb)
     check(f"snapshot {job.pid}: it is stopped" in refused("snapshot", job.pid, path), "snapshot")
     other = Counting()

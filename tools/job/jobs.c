@@ -48,10 +48,12 @@ const char *job_error_text(int error)
 
 bool job_is_stopped(const struct job *job)
 {
+	bool silent = job_is_silent(job) || job->error == -JOB_STOPPED;
 	struct process now;
 
+	/* A tracer like strace stops it for a moment, at each of its system calls. */
 	return job->seen && process_find(job->pid, &now) && now.start == job->process.start &&
-	       now.state == 'T';
+	       (now.state == 'T' || (now.state == 't' && silent));
 }
 
 bool job_is_silent(const struct job *job)

@@ -228,7 +228,9 @@ int jobs_describe_all(struct job_list *list);
 /* Take one line of a status, or of the figures after a pause or resume. 0 or a negative errno. */
 int job_take_field(struct job *job, const struct line *line);
 
-/* True if its process is stopped, by SIGSTOP or a terminal, and so cannot answer. */
+/*
+ * True if its process is stopped, by SIGSTOP or a terminal, and so cannot answer; or by a debugger, and has not answered.
+ */
 bool job_is_stopped(const struct job *job);
 
 /* True if it did not answer, or not even accept the call, in time: it may still run. */

@@ -7,7 +7,7 @@
 /* How long a job may stay silent: one that pauses or resumes reports ten times a second. */
 #define OUTCOME_SILENCE_MS 10000
 
-#define OUTCOME_STOPPED "it is stopped; SIGCONT or 'cudaw resume' continues it"
+#define OUTCOME_STOPPED "it is stopped; SIGCONT, 'cudaw resume' or its debugger continues it"
 
 /* "1234 (train)", in a static buffer. */
 const char *outcome_label(const struct job *job);

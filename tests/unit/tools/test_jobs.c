@@ -7,9 +7,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define LIMIT_MS 10000
@@ -109,6 +112,27 @@ START_TEST(a_stall_of_the_command_gives_nobody_up)
 }
 END_TEST
 
+START_TEST(one_that_a_debugger_has_stopped)
+{
+	struct job job = {.seen = true, .pid = fork()};
+	int status;
+
+	if (!job.pid) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		raise(SIGUSR1);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(job.pid, &status, 0), job.pid);
+	ck_assert(WIFSTOPPED(status));
+	ck_assert(process_find(job.pid, &job.process));
+	ck_assert(!job_is_stopped(&job));
+	job.error = -ETIMEDOUT;
+	ck_assert(job_is_stopped(&job));
+	kill(job.pid, SIGKILL);
+	waitpid(job.pid, &status, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("jobs");
@@ -117,6 +141,7 @@ int main(void)
 	tcase_add_test(tc, an_order_that_comes_too_late_hides_no_answer);
 	tcase_add_test(tc, a_job_that_ends_before_its_answer);
 	tcase_add_test(tc, a_stall_of_the_command_gives_nobody_up);
+	tcase_add_test(tc, one_that_a_debugger_has_stopped);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
