@@ -20,6 +20,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define LOG_PREFIX "control: "
+#include "common/log.h"
+
 /* Join the pact that came with the request, if one did. False: it is refused, and answered. */
 static bool join_pact(struct client *c, bool *came, struct control_event *event)
 {
@@ -244,12 +247,26 @@ static bool holds_this(const struct client *c)
 	return c->holds && has_lease(c) == control_is_part(control_operation(job_now()));
 }
 
+/* For the end of the client that has the lease. */
+static void keep_pact(struct client *c)
+{
+	int error = has_lease(c) ? joint_keep(server_token(c)) : 0;
+
+	if (error)
+		pr_debug("no pact: %s", error_text(-error));
+	ownfd_close(&c->token);
+}
+
 /* A line of a client that holds the job, or did so. Of one that is not valid, the client is let go. */
 static void take_order(struct client *c, const struct request *r)
 {
 	int id = request_is_order(r) ? r->id : TO_JOB;
 	bool decides = id == ORDER_COMMIT || id == ORDER_ABORT;
 
+	if (id == ORDER_PACT) {
+		keep_pact(c);
+		return;
+	}
 	if (id != TO_JOB && !holds_this(c) && (has_lease(c) || !decides))
 		return;
 	switch (id) {
@@ -317,6 +334,16 @@ static void take_line(struct client *c, const char *text)
 		take_request(c, &r);
 }
 
+/* However its client went. One that runs tells the others that they need not wait for it. */
+static void give_lease_back(void)
+{
+	struct control_event event = {
+		.kind = EV_LEASE_BACK, .options.joint = joint_use(), .by_lease = turn_let_go()};
+
+	if (job_now()->lease != LEASE_OURS)
+		job_take(&event);
+}
+
 void clients_handle(void)
 {
 	const char *line;
@@ -328,9 +355,8 @@ void clients_handle(void)
 		if (c->gone && !c->ended)
 			leave(c);
 	}
-	/* However its client went. */
-	if (job_now()->lease != LEASE_OURS && !find_lease())
-		job_take(&(struct control_event){.kind = EV_LEASE_BACK});
+	if (!find_lease())
+		give_lease_back();
 }
 
 bool clients_wait(void)

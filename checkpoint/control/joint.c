@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-static struct pact *next, *now;
+static struct pact *next, *now, *kept;
 
 /* Nobody here follows it any more. */
 static void leave(struct pact **pact)
@@ -15,6 +15,18 @@ static void leave(struct pact **pact)
 		pact_stop(*pact);
 	pact_close(*pact);
 	*pact = NULL;
+}
+
+/* Become a member of *@pact, which then is @place; of the one that was there, nobody is any more. */
+static int join(struct pact *pact, struct pact **place)
+{
+	if (!pact_join(pact)) {
+		pact_close(pact);
+		return -EOVERFLOW;
+	}
+	leave(place);
+	*place = pact;
+	return 0;
 }
 
 int joint_take(int fd)
@@ -27,13 +39,28 @@ int joint_take(int fd)
 		leave(&pact);
 		return -ESTALE;
 	}
-	if (!pact_join(pact)) {
-		pact_close(pact);
-		return -EOVERFLOW;
+	return join(pact, &next);
+}
+
+int joint_keep(int fd)
+{
+	struct pact *pact = pact_open(fd);
+
+	return pact ? join(pact, &kept) : -errno;
+}
+
+bool joint_use(void)
+{
+	if (!kept)
+		return false;
+	/* A request has come at the same moment. */
+	if (next) {
+		leave(&kept);
+		return false;
 	}
-	leave(&next);
-	next = pact;
-	return 0;
+	next = kept;
+	kept = NULL;
+	return true;
 }
 
 struct pact *joint_next(void)
@@ -97,5 +124,5 @@ bool joint_is_on(void)
 
 void joint_after_fork(void)
 {
-	next = now = NULL;
+	next = now = kept = NULL;
 }

@@ -2,8 +2,9 @@
 #ifndef CUDAW_JOINT_H
 #define CUDAW_JOINT_H
 /*
- * The pacts (common/protocol/pact.h) that clients have sent with their requests to resume together with other
- * processes: that of the resume under way, and that of the one to come. Only the control thread calls it.
+ * The pacts (common/protocol/pact.h) that clients have sent, to resume together with other processes: that of the
+ * resume under way, that of the one to come, and those that are kept for the end of a client. Only the control
+ * thread calls it.
  */
 #include <stdbool.h>
 
@@ -16,6 +17,15 @@ struct pact;
  * another negative errno.
  */
 int joint_take(int fd);
+
+/*
+ * Keep the pact behind @fd until the client that has the lease is gone, in place of one that is kept already, which
+ * is given up. This process is a member now. 0 or a negative errno, as above.
+ */
+int joint_keep(int fd);
+
+/* The next resume follows the one that is kept, if this one runs not already. False: there is none. */
+bool joint_use(void);
 
 /* That of the next resume; NULL: none. */
 struct pact *joint_next(void);

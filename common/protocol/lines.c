@@ -49,6 +49,30 @@ int lines_read(struct lines *lines, int fd, int *token)
 	return came ? (int)came : -ECONNRESET;
 }
 
+int lines_send(int fd, const char *text, int token, int flags)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(token))];
+	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(token)),
+				.cmsg_level = SOL_SOCKET,
+				.cmsg_type = SCM_RIGHTS}};
+	size_t len = strlen(text);
+	struct iovec iov[] = {{(char *)text, len}, {"\n", 1}};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+	ssize_t sent;
+
+	memcpy(CMSG_DATA(&control.header), &token, sizeof(token));
+	if (token > 0) {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+	}
+	sent = sendmsg(fd, &msg, flags | MSG_NOSIGNAL);
+	if (sent < 0)
+		return -errno;
+	return sent == (ssize_t)len + 1 ? 0 : -EIO;
+}
+
 int lines_next(struct lines *lines, char **line)
 {
 	char *start = lines->bytes + lines->from;

@@ -25,6 +25,12 @@ struct lines {
 int lines_read(struct lines *lines, int fd, int *token);
 
 /*
+ * Send @text as a line on the socket @fd, and with the whole of it the descriptor @token; 0 or less: none. @flags are
+ * those of send(2). Returns 0; or a negative errno, -EIO if not all was sent.
+ */
+int lines_send(int fd, const char *text, int token, int flags);
+
+/*
  * Take the next line: *@line without its newline, valid until the next lines_read(); NULL: none has come.
  * Returns 0; or -EBADMSG or -EMSGSIZE, which lines_fault() has in words, and then again for each call.
  */

@@ -4,7 +4,7 @@
 /*
  * A pact: how the processes of one job that resume agree, without anybody who leads them. It is shared memory
  * (a memfd of fixed size), which the command makes and sends with its requests (protocol.h). When all have it,
- * the command may end, or be stopped.
+ * the command may end, or be stopped. cudawd sends one before it takes a job off the GPU: that is used if it ends.
  *
  *	SEEK	each member looks whether there is room for the memory of all, and takes none
  *	TAKE	all have seen room: each takes its memory. If one does not find its own, as others were

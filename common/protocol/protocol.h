@@ -171,7 +171,13 @@
  * run on, whatever fails: it sends "mapped" also if nothing was freed. Orders that come after the "end" are
  * ignored.
  *
- * If the client disconnects, the job has its lease again, and resumes. The user's pause counts
+ * If the client disconnects, the job has its lease again, and resumes. After a yield with "hold" others of its job
+ * may lack memory: it resumes by a pact, as with regain, that the client has sent before with a line
+ *
+ *	pact			for that. A later one takes its place
+ *
+ * or is paused without one, until another client takes the lease, or somebody asks. If it runs, the others of the pact
+ * do not wait for it. The user's pause counts
  * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
  * job. If somebody asks for a snapshot with "image", the job ends the connection.
  *
@@ -359,6 +365,7 @@
 	X(ORDER_STEP, "step", "n")     \
 	X(ORDER_REACH, "reach", "nt")  \
 	X(ORDER_BESIDE, "beside", "n") \
+	X(ORDER_PACT, "pact", "")      \
 	X(ORDER_COMMIT, "commit", "")  \
 	X(ORDER_ABORT, "abort", "")
 

@@ -6,7 +6,7 @@ import signal
 import time
 
 from simlib import HELD, SCRATCH, held_back, hold, let_all_go, let_through, passed
-from gpulib import check, cudaw, cudaw_ok, equal, main
+from gpulib import check, cudaw, cudaw_ok, equal, jobs, main
 from harness import until
 from turnslib import (FOREVER, counting, events, finish, hold_entering, listed, members, on_gpu, ranks, rows,
                       start_daemon, states, take_turns)
@@ -187,6 +187,45 @@ def the_daemon_is_killed():
     goes_on(many)
 
 
+def all_resume_without_a_daemon():
+    """When there is room for all: none of them runs before."""
+    daemon = start_daemon()
+    many, one = peers(), counting("one", 140, FOREVER, CUDAW_TURNS_CLASS="interactive")
+    until(lambda: states("many") == ["waits"] * 2, 30, "it is out")
+    daemon.kill()
+    daemon.wait()
+
+    def said():
+        return [(row["state"], (row["reason"] or "")[:18]) for row in jobs().values() if row["name"] == "many"]
+    until(lambda: said() == [("waiting", "resume: waits for ")] * 2, 30, "both wait for memory")
+    many.check_still()
+    one.finish()
+    goes_on(many)
+
+
+def one_is_paused_without_a_daemon():
+    """The others do not run without it, which is no pause of theirs: a new daemon gives them their turns."""
+    daemon = start_daemon()
+    same = {"mode": "path", "CUDAW_JOB": "abc123", "CUDAW_NAME": "many"}
+    first, second, one = (counting("many", 70, FOREVER, **same), counting("many", 70, FOREVER, **same),
+                          counting("one", 140, FOREVER))
+    take_turns([first, second, one])
+    until(lambda: states("many") == ["waits"] * 2, 30, "it is out")
+    cudaw_ok("pause", "--no-wait", first.pid)
+    until(lambda: first.state() == "paused", 30, "it is paused")
+    daemon.kill()
+    daemon.wait()
+    until(lambda: second.state() == "paused", 30, "so is the other one")
+    start_daemon()
+    until(lambda: len(members()) == 3, 10, "all have joined again")
+    take_turns([one])
+    cudaw_ok("resume", "--no-wait", first.pid)
+    take_turns([first, second, one])
+    for each in (one, first, second):
+        finish(each)
+
+
 main(processes_that_share_memory, each_process_gives_what_its_gpu_lacks, room_comes_while_others_give,
      processes_that_wait_for_each_other, the_user_pauses_one_of_two_jobs, the_user_pauses_one_process,
-     the_processes_are_killed, a_process_joins_while_its_job_is_out, the_daemon_is_killed)
+     the_processes_are_killed, a_process_joins_while_its_job_is_out, the_daemon_is_killed,
+     all_resume_without_a_daemon, one_is_paused_without_a_daemon)

@@ -2,12 +2,14 @@
 /* What is decided for the members, and goes to them. */
 #include "tools/daemon/member.h"
 #include "common/clock.h"
+#include "common/protocol/pact.h"
 #include "common/text.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/rescue.h"
 #include "tools/daemon/rules.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define LOG_PREFIX "members: "
 #include "common/log.h"
@@ -59,6 +61,20 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 					: "");
 }
 
+/* @fresh: a new one, of @n members. Without one they stay paused if the daemon ends. */
+static void send_pact(struct member *m, bool fresh, size_t n)
+{
+	static int pact = -1;
+
+	if (fresh) {
+		if (pact >= 0)
+			close(pact);
+		pact = pact_create(n);
+	}
+	if (pact >= 0)
+		connection_send(m->connection, "pact", pact);
+}
+
 static void give_order(const struct party_order *order, void *arg)
 {
 	struct member *m = member_find(order->id);
@@ -96,6 +112,9 @@ static void give_order(const struct party_order *order, void *arg)
 		return;
 	case PARTY_SHORT:
 		connection_say(m->connection, "short");
+		return;
+	case PARTY_PACT:
+		send_pact(m, order->on, order->bytes);
 		return;
 	case PARTY_LET_GO:
 		member_note("dropped", m, "it cannot follow the other processes of its job");

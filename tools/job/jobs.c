@@ -81,29 +81,15 @@ static void hang_up(struct job *job, int error)
  */
 static void send_line(struct job *job, const char *text, int token)
 {
-	union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(sizeof(token))];
-	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(token)),
-				.cmsg_level = SOL_SOCKET,
-				.cmsg_type = SCM_RIGHTS}};
-	size_t len = strlen(text);
-	struct iovec iov[] = {{(char *)text, len}, {"\n", 1}};
-	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
-	ssize_t sent;
+	int error;
 
-	if (len >= PROTOCOL_LINE)
+	if (strlen(text) >= PROTOCOL_LINE)
 		hang_up(job, -ENAMETOOLONG);
 	if (job->fd < 0)
 		return;
-	memcpy(CMSG_DATA(&control.header), &token, sizeof(token));
-	if (token > 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-	}
 	/* The socket has room for the few short lines of a conversation. */
-	sent = sendmsg(job->fd, &msg, MSG_NOSIGNAL);
-	if (sent != (ssize_t)len + 1 && (sent >= 0 || (errno != EPIPE && errno != ECONNRESET)))
+	error = lines_send(job->fd, text, token, 0);
+	if (error && error != -EPIPE && error != -ECONNRESET)
 		hang_up(job, -EIO);
 }
 

@@ -141,6 +141,17 @@ bool control_wants_paused(const struct control_state *s)
 	return false;
 }
 
+/* By somebody, and not only for want of the others. */
+static bool is_asked_to_pause(const struct control_state *s)
+{
+	return s->wishes[WISHER_USER] || s->wishes[WISHER_SNAPSHOT] || s->wishes[WISHER_STOP];
+}
+
+bool control_awaits_lease(const struct control_state *s)
+{
+	return s->wishes[WISHER_LEASE] && !is_asked_to_pause(s);
+}
+
 bool control_awaits_done(const struct control_state *s)
 {
 	return s->snapshot == SNAPSHOT_OPEN;
@@ -221,13 +232,14 @@ static bool begins_again(const struct control_state *s, const struct control_eve
 /* Nobody has asked for a resume without the others. */
 static bool would_be_alone(const struct control_state *s)
 {
-	return s->back != BACK_ALONE && !s->joint;
+	return s->back != BACK_ALONE && !s->joint && !s->ends;
 }
 
-/* Somebody asks for this process. A joint resume that is under way stays one. */
+/* Somebody asks for this process. A joint resume that is under way stays one; without the lease, others decide. */
 static void ask_to_run(struct control_state *s)
 {
-	if (!s->joint && !(s->activity == ACTIVITY_RESUMING && s->hold == HOLD_JOINT))
+	if (s->lease == LEASE_OURS && !s->joint &&
+	    !(s->activity == ACTIVITY_RESUMING && s->hold == HOLD_JOINT))
 		s->back = BACK_ALONE;
 }
 
@@ -235,8 +247,9 @@ static void ask_to_run(struct control_state *s)
 static void wish(struct control_state *s, bool paused, enum wisher wisher,
 		 const struct control_event *how, struct control_actions *actions)
 {
-	bool same = control_wants_paused(s) == paused;
+	bool same = paused ? is_asked_to_pause(s) : !control_wants_paused(s);
 
+	s->ends = false;
 	if (paused) {
 		s->wishes[wisher] = true;
 		/* The rest of its memory goes out as well. */
@@ -332,7 +345,7 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 /* That the job is paused, whatever becomes of its snapshot. */
 static bool is_wanted_anyway(const struct control_state *s)
 {
-	return s->wishes[WISHER_USER] || s->wishes[WISHER_STOP];
+	return s->wishes[WISHER_USER] || s->wishes[WISHER_STOP] || s->wishes[WISHER_LEASE];
 }
 
 /* The requester disconnected: nobody would add the process image. */
@@ -360,8 +373,8 @@ static void take_end(struct control_state *s, struct control_actions *actions)
 
 	if (!control_wants_paused(s))
 		return;
-	s->back = BACK_ALONE;
 	wish(s, false, WISHER_USER, &how, actions);
+	s->ends = true;
 }
 
 /*
@@ -457,6 +470,12 @@ static bool is_wanted_still(const struct control_state *s, const struct control_
 	       (pause || !would_be_alone(s));
 }
 
+/* Who wants a process paused that would be alone. */
+static enum wisher keeper(const struct control_state *s)
+{
+	return s->back == BACK_LEASED ? WISHER_LEASE : WISHER_USER;
+}
+
 /* The job is paused: record that somebody wants it so. */
 static void accept_paused(struct control_state *s)
 {
@@ -464,7 +483,7 @@ static void accept_paused(struct control_state *s)
 	if (s->wishes[WISHER_STOP])
 		return;
 	if (!is_unfinished(s))
-		s->wishes[WISHER_USER] = true;
+		s->wishes[keeper(s)] = true;
 	else if (!control_wants_paused(s))
 		s->wishes[WISHER_SNAPSHOT] = true;
 }
@@ -519,6 +538,7 @@ static void end_change(struct control_state *s, const struct control_event *e,
 		answer(actions, WAITS_DONE, ANSWER_RESULT);
 	if (!again && wanted)
 		s->holder = 0; /* it is answered */
+	s->ends &= again;
 }
 
 /* A yield or a fill has ended. */
@@ -644,6 +664,7 @@ static void take_yield(struct control_state *s, const struct control_event *e,
 		       struct control_actions *actions)
 {
 	s->lease = LEASE_ASKED;
+	s->wishes[WISHER_LEASE] = false;
 	s->yield = e->options;
 	s->room = 0;
 	s->fill = false;
@@ -661,6 +682,25 @@ static void give_room(struct control_state *s, const struct operation_options *o
 	if (s->activity == ACTIVITY_FILLING)
 		act(actions, ACT_ROOM)->options.bytes = s->room;
 	move(s, EV_ROOM, actions);
+}
+
+static void take_lease_back(struct control_state *s, const struct control_event *e,
+			    struct control_actions *actions)
+{
+	bool together = (s->yield.hold || s->back != BACK_ALONE) && !e->by_lease;
+
+	s->lease = LEASE_OURS;
+	s->back = together ? BACK_LEASED : BACK_ALONE;
+	/* A resume follows, or a pause of the rest, of which nobody would hear that it could not begin. */
+	if (!control_wants_paused(s)) {
+		s->joint |= together && e->options.joint;
+		s->options = (struct operation_options){.release = RELEASE_MEMORY};
+		s->by_signal = true;
+	}
+	/* It is the one that the yield has called off. */
+	if (!control_wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
+		s->activity = ACTIVITY_RESUMING_AGAIN;
+	move(s, EV_LEASE_BACK, actions);
 }
 
 int control_take(struct control_state *s, const struct control_event *e,
@@ -707,7 +747,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 		break;
 	case EV_MOVED:
 		s->wishes[WISHER_USER] = control_wants_paused(s);
-		s->wishes[WISHER_SNAPSHOT] = false;
+		s->wishes[WISHER_SNAPSHOT] = s->wishes[WISHER_LEASE] = false;
 		s->lease = LEASE_OURS;
 		if (s->snapshot >= SNAPSHOT_OPEN)
 			s->snapshot = SNAPSHOT_NONE;
@@ -730,16 +770,7 @@ int control_take(struct control_state *s, const struct control_event *e,
 		give_room(s, &e->options, actions);
 		break;
 	case EV_LEASE_BACK:
-		s->lease = LEASE_OURS;
-		/* A resume follows, of which nobody would hear that it could not begin. */
-		if (!control_wants_paused(s)) {
-			s->options = (struct operation_options){0};
-			s->by_signal = true;
-		}
-		/* It is the one that the yield has called off. */
-		if (!control_wants_paused(s) && s->activity == ACTIVITY_RESUMING_OFF)
-			s->activity = ACTIVITY_RESUMING_AGAIN;
-		move(s, EV_LEASE_BACK, actions);
+		take_lease_back(s, e, actions);
 		break;
 	case EV_PROBE:
 		s->probe = true;
@@ -771,8 +802,9 @@ void control_keep_with_others(struct control_state *s)
 {
 	if (s->rest == STATE_RUNNING) {
 		s->back = BACK_ALONE;
+		s->ends = false;
 	} else if (would_be_alone(s) && s->lease == LEASE_OURS && !control_wants_paused(s)) {
-		s->wishes[WISHER_USER] = true;
+		s->wishes[keeper(s)] = true;
 		s->called = false;
 	}
 }

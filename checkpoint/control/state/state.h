@@ -32,7 +32,10 @@
  * A user's pause and the lease are two inputs. A job that the user wants paused is out with all of
  * its memory, whoever has the lease. A job without the lease that the user wants to run has a part
  * out, waits, and gets memory back as room comes. Who asked for its resume waits as well, unless the
- * resume is to be held: a turn comes to all processes of a job at once, or to none.
+ * resume is to be held: a turn comes to all processes of a job at once, or to none. If the client that had the
+ * lease is gone, a job of one process resumes by itself, and one of several by the pact that the client has sent
+ * before. Each of these that has no pact, or whose resume by it ends before all run, is paused until another client
+ * takes the lease, or somebody asks.
  *
  * A program that handles SIGTERM may need the GPU for its end. That is a wish as any: the job resumes
  * as soon as it has memory, or its lease. If there is no memory in time, the job is paused as before.
@@ -137,12 +140,13 @@ struct operation_options {
 struct control_event {
 	enum event_kind kind;
 
-	/* PAUSE, RESUME, SNAPSHOT for its own pause, YIELD and ROOM. DONE: of the resume. */
+	/* PAUSE, RESUME, SNAPSHOT for its own pause, YIELD and ROOM. DONE and LEASE_BACK: of the resume. */
 	struct operation_options options;
 	bool by_signal;      /* nobody would hear of a failure: try again */
 	bool lent;           /* PAUSE: for a snapshot, until DONE */
 	unsigned int client; /* that holds; of COMMIT, ABORT and HOLDER_GONE too; 0: nobody */
-	bool by_lease;       /* COMMIT and ABORT: the client has the lease. STOP: the lease goes */
+	/* COMMIT and ABORT: the client has the lease. STOP: the lease goes. LEASE_BACK: it has given it back by a word. */
+	bool by_lease;
 
 	/* SNAPSHOT */
 	bool pause, image; /* as struct snapshot_plan has them */
@@ -204,6 +208,7 @@ enum wisher {
 	WISHER_USER,
 	WISHER_SNAPSHOT,
 	WISHER_STOP,
+	WISHER_LEASE, /* nobody: it could not resume with the others when the client with the lease was gone */
 	WISHERS,
 };
 
@@ -229,6 +234,7 @@ enum lease {
 enum comes_back {
 	BACK_ALONE,
 	BACK_ASKED, /* not at all: it was asked to resume with others, and has not run since */
+	BACK_LEASED, /* if another client takes the lease: it was out with others when that one was gone */
 };
 
 enum hold_phase {
@@ -250,6 +256,7 @@ struct control_state {
 	bool joint;    /* a joint resume is asked for, also by DONE, and has not begun */
 	bool stopping; /* EV_STOP came, and nobody has asked it to run since */
 	bool called;   /* the user has asked it to run, and it has not run since */
+	bool ends;     /* EV_END came: it may resume without the others, once */
 	enum comes_back back;
 
 	enum snapshot_stage snapshot;
@@ -294,6 +301,9 @@ bool control_is_part(enum operation op);
 
 /* True if the user, or a snapshot, wants the job paused. */
 bool control_wants_paused(const struct control_state *s);
+
+/* True if it is paused only until another client takes the lease. */
+bool control_awaits_lease(const struct control_state *s);
 
 /* True if a snapshot is written, and its requester has yet to say that it is done. */
 bool control_awaits_done(const struct control_state *s);

@@ -56,6 +56,7 @@ static struct {
 	struct patience without;
 	double retry_ms, patience_ms;
 	bool meets;      /* it could not come to rest alone */
+	bool let_go;     /* turn_let_go() */
 	double heard_ms; /* its last line; clock_ms() */
 	bool pinged;     /* a "ping" has no answer yet, for: */
 	struct patience silent;
@@ -134,6 +135,11 @@ static void take_unfit(const struct line *line)
 		*turn.unfit = '\0';
 }
 
+bool turn_let_go(void)
+{
+	return turn.let_go;
+}
+
 void turn_ends(void)
 {
 	turn.ends = true;
@@ -184,6 +190,13 @@ static void leave_for_good(void)
 	gate_set_wake(NULL);
 }
 
+/* Nobody but a daemon keeps it from its turn. */
+static enum job_state state_for_daemon(void)
+{
+	return control_awaits_lease(job_now()) && job_state() == STATE_PAUSED ? STATE_WAITING
+									      : job_state();
+}
+
 static void introduce(void)
 {
 	const char *class = setting_word(SETTING_TURNS_CLASS);
@@ -200,7 +213,7 @@ static void introduce(void)
 	if (job_gave_context())
 		server_say(c, "context %s", engine_is_released() ? "out" : "restored");
 	turn_needs_introduce(c);
-	turn.state = job_state();
+	turn.state = state_for_daemon();
 	server_say(c, "state %s", state_names[turn.state]);
 	server_say(c, "joined");
 }
@@ -252,7 +265,7 @@ static void join(void)
 		say_once("no daemon", fd < 0 ? why : "all connections are in use");
 		return;
 	}
-	turn.meets = false;
+	turn.meets = turn.let_go = false;
 	turn.id = turn.c->id;
 	turn.unwelcome = (struct patience){0};
 	turn.heard_ms = clock_ms();
@@ -292,6 +305,7 @@ static void take_end(const struct line *line)
 
 	snprintf(answer, sizeof(answer), "%s %s", line->word[0], line->text);
 	say_once("the daemon refuses the job", answer);
+	turn.let_go = true;
 	if (line->end == END_INVALID)
 		leave_for_good();
 	/* What it could not do, it would soon be asked for again. */
@@ -377,7 +391,7 @@ static void ask_for_turn(void)
 static void say_news(void)
 {
 	enum operation op = control_operation(job_now());
-	enum job_state state = job_state();
+	enum job_state state = state_for_daemon();
 	bool part_ended = control_is_part(turn.op) && op != turn.op;
 
 	/* The others may join later. */
@@ -468,7 +482,7 @@ void turn_look(void)
 	if (turn.c)
 		notice_loss();
 	turn.left = turn.left && patience_ms(&turn.without) <= WITHOUT_MS;
-	if (!turn.c && (grows || has_memory()))
+	if (!turn.c && (grows || has_memory() || control_awaits_lease(job_now())))
 		join();
 	if (turn.c && turn.welcome) {
 		say_news();

@@ -45,6 +45,9 @@ const char *turn_unfit(void);
 /* A line of the daemon. False: it is a request, as of other clients. */
 bool turn_take(const struct request *r);
 
+/* True if the daemon has ended the last connection by a word: the job goes on without turns. */
+bool turn_let_go(void);
+
 /* The program handles SIGTERM: it is to get its turn before others, if it has none. */
 void turn_ends(void);
 

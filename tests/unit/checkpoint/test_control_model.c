@@ -39,8 +39,9 @@ struct model {
 	bool cancelled; /* the operation */
 	bool committed;
 	bool held;
-	bool joint; /* the operation is a resume with others */
-	bool apart; /* it was asked to resume with others, and has not run since */
+	bool joint;  /* the operation is a resume with others */
+	bool leased; /* the last yield was with others */
+	bool apart;  /* it was asked to resume with others, and has not run since */
 
 	/* Of what is to come of it all. */
 	bool last_paused; /* the last wish */
@@ -297,29 +298,41 @@ static bool signal_comes(struct model *m, enum event_kind kind)
 	return true;
 }
 
-static bool yields(struct model *m)
+static bool yields(struct model *m, bool hold)
 {
 	if (m->s.lease == LEASE_ASKED || control_operation(&m->s) == OP_YIELD)
 		return false;
 	m->due = true;
-	take(m, (struct control_event){.kind = EV_YIELD});
+	m->leased = hold;
+	take(m, (struct control_event){.kind = EV_YIELD, .options.hold = hold});
 	return true;
 }
 
-static bool gets_room(struct model *m, size_t bytes)
+static bool gets_room(struct model *m, size_t bytes, bool hold)
 {
 	if (m->s.lease == LEASE_OURS)
 		return false;
-	take(m, (struct control_event){.kind = EV_ROOM, .options.bytes = bytes});
+	take(m, (struct control_event){.kind = EV_ROOM, .options = {.bytes = bytes, .hold = hold}});
 	return true;
 }
 
-static bool loses_lease(struct model *m)
+static bool lease_orders(struct model *m, enum event_kind kind)
+{
+	if (!m->held || !control_is_part(control_operation(&m->s)))
+		return false;
+	take(m, (struct control_event){.kind = kind, .by_lease = true});
+	return true;
+}
+
+/* @joint: and the client has sent a pact before; @word: it has said that it goes. */
+static bool loses_lease(struct model *m, bool joint, bool word)
 {
 	if (m->s.lease == LEASE_OURS)
 		return false;
 	m->due = false;
-	take(m, (struct control_event){.kind = EV_LEASE_BACK});
+	m->apart = (m->apart || m->leased) && !word && !m->s.ends && (m->paused || under_way);
+	take(m, (struct control_event){
+			.kind = EV_LEASE_BACK, .options.joint = joint, .by_lease = word});
 	return true;
 }
 
@@ -389,17 +402,24 @@ static bool finish(struct model *m, enum end_code code)
 	  (starves = ask(m, WAITS_TRIMMED, false, (struct control_event){.kind = EV_TRIM})))   \
 	X(ended_without_thread, (starves = finish(m, END_OK)))                                 \
 	/* From here on the job may be without its lease. */                                   \
-	X(yield, yields(m))                                                                    \
-	X(room, gets_room(m, 1))                                                               \
-	X(room_for_all, gets_room(m, ALL_ROOM))                                                \
-	X(lease_back, loses_lease(m))                                                          \
-	X(yield_without_thread, (starves = yields(m)))                                         \
-	X(room_without_thread, (starves = gets_room(m, ALL_ROOM)))                             \
+	X(yield, yields(m, false))                                                             \
+	X(room, gets_room(m, 1, false))                                                        \
+	X(room_for_all, gets_room(m, ALL_ROOM, false))                                         \
+	X(lease_back, loses_lease(m, false, false))                                            \
+	X(yield_without_thread, (starves = yields(m, false)))                                  \
+	X(room_without_thread, (starves = gets_room(m, ALL_ROOM, false)))                      \
 	/* From here on it may be paused for one who has snapshots of several made. */         \
 	X(lent, lend(m))                                                                       \
 	X(snapshot_of_lent,                                                                    \
 	  control_is_lent(&m->s) && ask(m, WAITS_WRITTEN, false, SNAPSHOT_EVENT(false, true))) \
-	X(done_joint, ask(m, WAITS_DONE, false, DONE_JOINT_EVENT))
+	X(done_joint, ask(m, WAITS_DONE, false, DONE_JOINT_EVENT))                             \
+	/* From here on it may be out with others. */                                          \
+	X(yield_joint, yields(m, true))                                                        \
+	X(room_joint, gets_room(m, ALL_ROOM, true))                                            \
+	X(commit_by_lease, lease_orders(m, EV_COMMIT))                                         \
+	X(abort_by_lease, lease_orders(m, EV_ABORT))                                           \
+	X(lease_back_joint, loses_lease(m, true, false))                                       \
+	X(lease_back_by_word, loses_lease(m, true, true))
 
 #define STEP_ENUM(name, call) STEP_##name,
 enum step { STEP_MAP(STEP_ENUM) STEPS };
@@ -448,8 +468,9 @@ static void quiesce(struct model *m, bool last_wins)
 	     i++) {
 		REQUIRE(i < 20, "it does not come to an end");
 		/* The lease comes back, or all of the memory does. */
-		if (lacks_room(m)) {
-			loses_lease(m);
+		if (lacks_room(m) ||
+		    (waits_for_orders(m) && control_is_part(control_operation(&m->s)))) {
+			loses_lease(m, false, false);
 			decide(m);
 			continue;
 		}
@@ -494,11 +515,12 @@ static uint64_t key_of(const struct model *m)
 		       s->rest,
 		       s->wishes[0],
 		       s->wishes[1],
-		       s->wishes[2],
+		       s->wishes[2] + 2 * s->wishes[3],
 		       s->options.hold,
 		       s->options.timeout_ms,
 		       s->by_signal,
-		       s->joint + 2 * s->back,
+		       s->joint + 2 * s->ends + 4 * s->back,
+		       s->lease ? s->yield.hold + 2 * s->room_holds : 0,
 		       s->snapshot,
 		       s->snapshot ? s->plan_pause + 2 * s->plan_image + 4 * s->plan_kept : 0,
 		       s->trim,
@@ -547,23 +569,34 @@ static void visit(const struct model *m)
 	queue[nqueue++] = *m;
 }
 
-static bool is_in(enum step step, enum step steps, bool lease, bool lent)
+/* What may happen: beside the steps before a given one, what belongs to a lease; or only what is here. */
+enum part { PART_ALL, PART_LEASE, PART_LENT, PART_TOGETHER };
+
+static bool is_in(enum step step, enum step steps, enum part part)
 {
-	if (lent)
-		return step < STEP_sigusr1_without_thread || step >= STEP_lent ||
-		       (step >= STEP_failed && step <= STEP_sigterm);
+	bool failures = step >= STEP_failed && step <= STEP_sigterm;
+
+	if (part == PART_LENT)
+		return step < STEP_sigusr1_without_thread || failures ||
+		       (step >= STEP_lent && step <= STEP_done_joint);
+	if (part == PART_TOGETHER)
+		return step <= STEP_pause || failures || step == STEP_resume ||
+		       (step >= STEP_regain_joint && step < STEP_moment) || step == STEP_sigtstp ||
+		       step == STEP_sigcont || (step >= STEP_yield && step <= STEP_lease_back) ||
+		       step > STEP_done_joint;
 	/* There are fewer states without holds, with one client, with one kind of snapshot, and without trims. */
-	if (lease && ((step >= STEP_hold && step <= STEP_hang_up_2) ||
-		      step == STEP_snapshot_as_it_is || step == STEP_snapshot_without_thread ||
-		      step == STEP_done_without_thread || step == STEP_hold_without_thread))
+	if (part == PART_LEASE &&
+	    ((step >= STEP_hold && step <= STEP_hang_up_2) || step == STEP_snapshot_as_it_is ||
+	     step == STEP_snapshot_without_thread || step == STEP_done_without_thread ||
+	     step == STEP_hold_without_thread))
 		return step == STEP_hang_up_1;
 	if (nclients > 1 && (step == STEP_trim || step == STEP_trim_without_thread))
 		return false;
-	return step < steps || (lease && step >= STEP_yield && step < STEP_lent);
+	return step < steps || (part == PART_LEASE && step >= STEP_yield && step < STEP_lent);
 }
 
-/* All models that the first @steps steps lead to, from one of which it runs; with the lease, or lent. */
-static void explore(enum step steps, bool last_wins, bool lease, bool lent, int clients)
+/* All models that the first @steps steps lead to, and those of @part, from one of which it runs. */
+static void explore(enum step steps, bool last_wins, enum part part, int clients)
 {
 	seen = calloc(SEEN_SIZE, sizeof(*seen));
 	queue = malloc(SEEN_SIZE / 2 * sizeof(*queue));
@@ -577,7 +610,7 @@ static void explore(enum step steps, bool last_wins, bool lease, bool lent, int 
 			struct model m = queue[i];
 
 			under_way = control_operation(&m.s) != OP_NONE;
-			if (!is_in(step, steps, lease, lent) || !make_step(&m, step))
+			if (!is_in(step, steps, part) || !make_step(&m, step))
 				continue;
 			visit(&m);
 			quiesce(&m, last_wins);
@@ -591,27 +624,34 @@ static void explore(enum step steps, bool last_wins, bool lease, bool lent, int 
 
 START_TEST(the_last_wish_wins)
 {
-	explore(STEP_snapshot, true, false, false, CLIENTS);
+	explore(STEP_snapshot, true, PART_ALL, CLIENTS);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever)
 {
-	explore(STEP_yield, false, false, false, 1);
-	explore(STEP_yield, false, false, false, CLIENTS);
+	explore(STEP_yield, false, PART_ALL, 1);
+	explore(STEP_yield, false, PART_ALL, CLIENTS);
 }
 END_TEST
 
 /* Beside all that a user may want. */
 START_TEST(nobody_waits_for_ever_with_a_lease)
 {
-	explore(STEP_yield, false, true, false, 1);
+	explore(STEP_yield, false, PART_LEASE, 1);
 }
 END_TEST
 
 START_TEST(nobody_waits_for_ever_for_who_has_it_lent)
 {
-	explore(STEP_snapshot, false, false, true, CLIENTS);
+	explore(STEP_snapshot, false, PART_LENT, CLIENTS);
+}
+END_TEST
+
+/* And of several, none resumes without the others when the client that has their leases is gone. */
+START_TEST(nobody_waits_for_ever_when_the_leases_of_several_are_lost)
+{
+	explore(STEPS, false, PART_TOGETHER, 1);
 }
 END_TEST
 
@@ -624,6 +664,7 @@ int main(void)
 	tcase_add_test(tcase, nobody_waits_for_ever);
 	tcase_add_test(tcase, nobody_waits_for_ever_with_a_lease);
 	tcase_add_test(tcase, nobody_waits_for_ever_for_who_has_it_lent);
+	tcase_add_test(tcase, nobody_waits_for_ever_when_the_leases_of_several_are_lost);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }

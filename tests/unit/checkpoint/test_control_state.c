@@ -622,6 +622,135 @@ START_TEST(a_joint_resume_that_times_out)
 }
 END_TEST
 
+/* ---- the lease of one of several processes ---- */
+
+static void take_plainly(struct control_state *s, struct control_event e)
+{
+	struct control_actions actions = {0};
+
+	control_take(s, &e, &actions);
+	control_decide(s, false, false, &actions);
+}
+
+static void ends(struct control_state *s, enum end_code code, bool paused, bool partly)
+{
+	take_plainly(s, (struct control_event){.kind = EV_ENDED,
+					       .code = code,
+					       .written = END_OK,
+					       .reason = "",
+					       .paused = paused,
+					       .partly = partly});
+}
+
+static const struct control_event joint_yield = {.kind = EV_YIELD, .options.hold = true},
+				  with_pact = {.kind = EV_LEASE_BACK, .options.joint = true},
+				  without = {.kind = EV_LEASE_BACK};
+
+/* A part of its memory is out, or all, and so are the others. */
+static struct control_state out_with_others(bool partly)
+{
+	struct control_state s = {.rest = STATE_RUNNING};
+
+	take_plainly(&s, joint_yield);
+	take_plainly(&s, (struct control_event){.kind = EV_COMMIT, .by_lease = true});
+	ends(&s, END_OK, true, partly);
+	ck_assert(s.lease == LEASE_GONE && s.rest == STATE_WAITING);
+	return s;
+}
+
+/* Its daemon is gone, and the others have not run; nor has it. */
+static struct control_state left_by_its_daemon(void)
+{
+	struct control_state s = out_with_others(false);
+
+	take_plainly(&s, with_pact);
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_JOINT);
+	ends(&s, END_BUSY, true, false);
+	ck_assert(s.activity == ACTIVITY_IDLE && control_awaits_lease(&s));
+	return s;
+}
+
+/* The daemon has ended, and has sent a pact before; or has let it go by a word, or has sent none. */
+START_TEST(one_of_several_resumes_with_the_others)
+{
+	struct control_state s = out_with_others(true);
+
+	take_plainly(&s, with_pact);
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_JOINT);
+	s = out_with_others(true);
+	take_plainly(&s, (struct control_event){
+				 .kind = EV_LEASE_BACK, .by_lease = true, .options.joint = true});
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_NONE);
+	s = out_with_others(true);
+	take_plainly(&s, without);
+	ck_assert_int_eq(s.activity, ACTIVITY_PAUSING); /* of the rest */
+	ends(&s, END_OK, true, false);
+	ck_assert(s.activity == ACTIVITY_IDLE && control_awaits_lease(&s));
+}
+END_TEST
+
+/* All or none have resumed: another daemon may take it, or its user. */
+START_TEST(one_of_several_is_taken_by_another_daemon)
+{
+	struct control_state s = left_by_its_daemon();
+
+	take_plainly(&s, joint_yield);
+	ck_assert(s.activity == ACTIVITY_YIELDING && !control_wants_paused(&s));
+	ends(&s, END_OK, true, false);
+	/* That one ends as well, before all have its pact. */
+	take_plainly(&s, without);
+	ck_assert_int_eq(s.activity, ACTIVITY_PAUSING);
+	ends(&s, END_OK, true, false);
+	ck_assert(s.activity == ACTIVITY_IDLE && control_awaits_lease(&s));
+	take_plainly(&s, (struct control_event){.kind = EV_RESUME, .options.joint = true});
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_JOINT);
+	ends(&s, END_TIMEOUT, true, false);
+	ck_assert(s.wishes[WISHER_USER] && !control_awaits_lease(&s));
+}
+END_TEST
+
+/* A program that handles SIGTERM may run alone, for its end. If there is no memory, it is as it was. */
+START_TEST(one_of_several_ends_without_the_others)
+{
+	struct control_state s = left_by_its_daemon();
+
+	take_signal(&s, EV_END);
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_NONE);
+	ends(&s, END_TIMEOUT, true, false);
+	ck_assert(s.activity == ACTIVITY_IDLE && control_awaits_lease(&s));
+	take_plainly(&s, (struct control_event){.kind = EV_RETRY});
+	ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
+}
+END_TEST
+
+/* So it is after a pause that is given up. */
+START_TEST(one_of_several_is_held_and_let_go)
+{
+	struct control_state s = left_by_its_daemon();
+
+	take_plainly(&s, (struct control_event){.kind = EV_PAUSE, .client = 1});
+	ck_assert(s.hold == HOLD_OPEN && !control_awaits_lease(&s));
+	take_plainly(&s,
+		     (struct control_event){.kind = _i ? EV_ABORT : EV_HOLDER_GONE, .client = 1});
+	ck_assert(s.activity == ACTIVITY_IDLE && control_awaits_lease(&s));
+}
+END_TEST
+
+/* The daemon ends between two orders to go on: one goes out, the other one runs on. Both have it to resume. */
+START_TEST(a_yield_ends_with_its_daemon)
+{
+	struct control_state s = {.rest = STATE_RUNNING};
+
+	take_plainly(&s, joint_yield);
+	if (_i)
+		take_plainly(&s, (struct control_event){.kind = EV_COMMIT, .by_lease = true});
+	control_take(&s, &with_pact, &(struct control_actions){0});
+	ends(&s, END_BUSY, _i, _i);
+	ck_assert_int_eq(s.activity, _i ? ACTIVITY_RESUMING : ACTIVITY_IDLE);
+	ck_assert(s.hold == (_i ? HOLD_JOINT : HOLD_NONE) && !s.joint && !control_wants_paused(&s));
+}
+END_TEST
+
 /* ---- probes ---- */
 
 /* Only a job that runs, and of which nothing else is wanted, is looked at. */
@@ -710,6 +839,11 @@ int main(void)
 	tcase_add_test(tcase, what_comes_too_late_for_a_joint_resume);
 	tcase_add_test(tcase, a_stop_that_ends_a_joint_resume);
 	tcase_add_test(tcase, a_joint_resume_that_times_out);
+	tcase_add_test(tcase, one_of_several_resumes_with_the_others);
+	tcase_add_test(tcase, one_of_several_is_taken_by_another_daemon);
+	tcase_add_test(tcase, one_of_several_ends_without_the_others);
+	tcase_add_loop_test(tcase, one_of_several_is_held_and_let_go, 0, 2);
+	tcase_add_loop_test(tcase, a_yield_ends_with_its_daemon, 0, 2);
 	tcase_add_test(tcase, a_probe_comes_last);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);

@@ -230,6 +230,56 @@ START_TEST(one_that_fails_before_it_gives_brings_all_back)
 }
 END_TEST
 
+/* The place of an order in the last decision, which has it. */
+static size_t place_of(enum party_order_kind kind, uint32_t id)
+{
+	size_t i = 0;
+
+	while (w.queue[i].order.kind != kind || w.queue[i].order.id != id)
+		ck_assert_uint_lt(++i, w.n);
+	return i;
+}
+
+static void check_pact(const uint32_t *ids, size_t n)
+{
+	size_t fresh = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct party_order *order = &w.queue[place_of(PARTY_PACT, ids[i])].order;
+
+		ck_assert_uint_eq(order->bytes, n);
+		fresh += order->on;
+	}
+	ck_assert_uint_eq(fresh, 1);
+}
+
+/* All that are in a job when it is out have one pact, from before they are out, in case the daemon ends. */
+START_TEST(those_that_are_out_can_resume_without_a_daemon)
+{
+	uint32_t ids[3], other;
+
+	ids[0] = join_on("two", 0, 30, 30);
+	ids[1] = join_on("two", 0, 30, 30);
+	other = join_on("other", 0, 40, 40);
+	ck_assert(!is_ordered(PARTY_PACT, ids[0]));
+	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, ids[0]);
+	check_pact(ids, 2);
+	ck_assert_uint_lt(place_of(PARTY_PACT, ids[1]), place_of(PARTY_YIELD, ids[0]));
+	for (int i = 0; i < 2; i++)
+		end_move(ids[i], 0);
+	ck_assert(!is_ordered(PARTY_PACT, ids[0]));
+	ids[2] = join_on("two", 0, 0, 10);
+	parties_decide_now();
+	check_pact(ids, 3);
+	for (int i = 2; i > 0; i--) {
+		parties_leave(w.parties, ids[i], w.now);
+		parties_decide_now();
+		check_pact(ids, i);
+	}
+}
+END_TEST
+
 /* What it takes back is its own, also when it is alone. */
 START_TEST(one_that_is_left_of_two_comes_back)
 {
@@ -850,6 +900,7 @@ int main(void)
 	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);
 	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
 	tcase_add_loop_test(cases, one_that_fails_before_it_gives_brings_all_back, 0, 2);
+	tcase_add_test(cases, those_that_are_out_can_resume_without_a_daemon);
 	tcase_add_test(cases, one_that_is_left_of_two_comes_back);
 	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
 	tcase_add_test(cases, one_joins_while_room_comes);

@@ -29,6 +29,12 @@ void party_end_round(struct party *party)
 	party->round = ROUND_NONE;
 }
 
+void party_outdate_pact(struct party *party)
+{
+	if (party->pact == PACT_OURS)
+		party->pact = PACT_OLD;
+}
+
 void parties_free(struct parties *p)
 {
 	if (!p)
@@ -175,6 +181,7 @@ uint32_t parties_join(struct parties *p, unsigned int user, const char *job, enu
 	*m = (struct process){.id = p->last_id, .party = party};
 	for (int g = 0; g < TURNS_GPUS; g++)
 		m->shown[g] = TURNS_NO_LIMIT;
+	party_outdate_pact(party);
 	tell_all_shown(p, party, now);
 	tell_contexts(p, party, now);
 	/* The others of its job may be idle. */
@@ -283,6 +290,7 @@ void parties_leave(struct parties *p, uint32_t id, double now)
 		*party = (struct party){0};
 		return;
 	}
+	party_outdate_pact(party);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (has[g])
 			tell_need(p, party, g, now);

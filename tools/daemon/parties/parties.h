@@ -12,7 +12,8 @@
  * Events of processes go in, and orders for processes come out. No I/O, no clock. One thread at a
  * time. Times are milliseconds, as in turns.h, and a process is what turns.h calls a member.
  *
- * A process that joins while its job is out is asked to follow, and one that cannot is to be let go.
+ * A process that joins while its job is out is asked to follow, and one that cannot is to be let go. All of a job that
+ * goes out get a pact (common/protocol/pact.h) first, and another one if a process joins or leaves meanwhile.
  * If a process cannot rest, the others that are out already get their memory back.
  */
 #include "tools/daemon/turns/turns.h"
@@ -28,6 +29,7 @@ enum party_order_kind {
 	PARTY_LIMIT,
 	PARTY_SHORT,
 	PARTY_LET_GO, /* it cannot follow its job: it is to leave */
+	PARTY_PACT, /* by which those of its job resume if the daemon ends; @on: a new one, of @bytes processes */
 };
 
 struct party_order {

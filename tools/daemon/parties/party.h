@@ -41,6 +41,9 @@ struct process {
  */
 enum attempt { ATTEMPT_FIRST, ATTEMPT_UNDONE, ATTEMPT_FORCED };
 
+/* OLD: others were in the job when they got it. */
+enum party_pact { PACT_NONE, PACT_OLD, PACT_OURS };
+
 struct party {
 	uint32_t member; /* in the books; 0: the place is free */
 	unsigned int user;
@@ -63,6 +66,8 @@ struct party {
 	bool context;               /* it is to give that, too */
 	bool follows;  /* the round is of processes that follow their job: they give everything */
 	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
+
+	enum party_pact pact; /* that its processes have */
 
 	enum round_kind round;
 	bool together; /* the round is of a job with several processes */
@@ -105,5 +110,7 @@ void party_tell_needs(struct parties *p, const struct party *party, double now);
 void party_tell_idle(struct parties *p, const struct party *party, double now);
 void party_tell_paused(struct parties *p, const struct party *party, double now);
 void party_end_round(struct party *party);
+/* Its processes have changed. */
+void party_outdate_pact(struct party *party);
 
 #endif

@@ -376,11 +376,28 @@ static void note_freed(struct parties *p, struct party *party, double now)
 	party_tell_needs(p, party, now);
 }
 
+/* Before any of them is out: if the daemon ends, they resume together. So do those that others have left. */
+static void give_pact(struct parties *p, struct party *party)
+{
+	size_t n = party_count(p, party);
+	bool first = true;
+
+	if (!party->out || party->pact == PACT_OURS || (n == 1 && party->pact == PACT_NONE))
+		return;
+	FOR_EACH_OF(p, party, m) {
+		give(p, &(struct party_order){
+				.kind = PARTY_PACT, .id = m->id, .bytes = n, .on = first});
+		first = false;
+	}
+	party->pact = PACT_OURS;
+}
+
 /* True if something has changed. */
 static bool advance(struct parties *p, struct party *party, double now)
 {
 	bool any = false;
 
+	give_pact(p, party);
 	if (party->round != ROUND_NONE) {
 		if (party->together)
 			lead(p, party, now);
