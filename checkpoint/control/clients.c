@@ -23,6 +23,8 @@
 #define LOG_PREFIX "control: "
 #include "common/log.h"
 
+#define NO_PACT "the other processes cannot be reached: %s"
+
 /* Join the pact that came with the request, if one did. False: it is refused, and answered. */
 static bool join_pact(struct client *c, bool *came, struct control_event *event)
 {
@@ -32,8 +34,7 @@ static bool join_pact(struct client *c, bool *came, struct control_event *event)
 	event->options.joint = !error;
 	if (!error || error == -EINVAL || error == -ESTALE)
 		return true;
-	server_answer(c, END_FAILED, "the other processes cannot be reached: %s",
-		      error_text(-error));
+	server_answer(c, END_FAILED, NO_PACT, error_text(-error));
 	return false;
 }
 
@@ -195,6 +196,18 @@ static void take_room(struct client *c, const struct request *r)
 					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
+/* For the end of the client. */
+static void keep_pact(struct client *c)
+{
+	int error = joint_keep(has_lease(c) ? JOINT_LEASE : JOINT_LOAN, server_token(c));
+
+	ownfd_close(&c->token);
+	if (error && has_lease(c))
+		pr_debug("no pact: %s", error_text(-error));
+	else if (error)
+		server_answer(c, END_FAILED, NO_PACT, error_text(-error));
+}
+
 static void refuse(struct client *c, const struct request *r, const char *expected)
 {
 	server_answer(c, END_INVALID, "expected %s, found %s", expected, r->text);
@@ -236,6 +249,9 @@ static void take_request(struct client *c, const struct request *r)
 	case REQUEST_ROOM:
 		take_room(c, r);
 		break;
+	case ORDER_PACT:
+		keep_pact(c);
+		break;
 	default:
 		refuse(c, r, r->expected);
 	}
@@ -245,16 +261,6 @@ static void take_request(struct client *c, const struct request *r)
 static bool holds_this(const struct client *c)
 {
 	return c->holds && has_lease(c) == control_is_part(control_operation(job_now()));
-}
-
-/* For the end of the client that has the lease. */
-static void keep_pact(struct client *c)
-{
-	int error = has_lease(c) ? joint_keep(server_token(c)) : 0;
-
-	if (error)
-		pr_debug("no pact: %s", error_text(-error));
-	ownfd_close(&c->token);
 }
 
 /* A line of a client that holds the job, or did so. Of one that is not valid, the client is let go. */
@@ -337,8 +343,9 @@ static void take_line(struct client *c, const char *text)
 /* However its client went. One that runs tells the others that they need not wait for it. */
 static void give_lease_back(void)
 {
-	struct control_event event = {
-		.kind = EV_LEASE_BACK, .options.joint = joint_use(), .by_lease = turn_let_go()};
+	struct control_event event = {.kind = EV_LEASE_BACK,
+				      .options.joint = joint_use(JOINT_LEASE),
+				      .by_lease = turn_let_go()};
 
 	if (job_now()->lease != LEASE_OURS)
 		job_take(&event);

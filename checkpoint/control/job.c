@@ -407,9 +407,14 @@ bool job_awaits_caller(void)
 
 void job_look_for_caller(void)
 {
-	if (!job_awaits_caller() || is_change(control_operation(&state)) ||
-	    !caller_is_gone(&caller))
+	struct control_event event = {.kind = EV_DONE, .matches = true};
+
+	if (!job_awaits_caller() || !caller_is_gone(&caller))
 		return;
+	if (is_change(control_operation(&state))) {
+		joint_beat(JOINT_LOAN);
+		return;
+	}
 	if (!caller_is_ours(&caller)) {
 		restored = true;
 		job_take(&(struct control_event){.kind = EV_MOVED});
@@ -417,7 +422,8 @@ void job_look_for_caller(void)
 	}
 	pr_warn("process %d, which was to finish a snapshot, has ended: the job %s", caller.pid,
 		state.wishes[WISHER_USER] ? "stays paused" : "runs on");
-	job_take(&(struct control_event){.kind = EV_DONE, .matches = true});
+	event.options.joint = joint_use(JOINT_LOAN);
+	job_take(&event);
 }
 
 bool job_is_lent_to(const struct caller *asks)

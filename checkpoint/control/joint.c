@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <stddef.h>
 
-static struct pact *next, *now, *kept;
+static struct pact *next, *now, *kept[JOINT_ENDS];
+static bool lent; /* at the last look */
 
 /* Nobody here follows it any more. */
 static void leave(struct pact **pact)
@@ -29,12 +30,31 @@ static int join(struct pact *pact, struct pact **place)
 	return 0;
 }
 
+static bool is_same(const struct pact *one, const struct pact *pact)
+{
+	return one && pact_is_same(one, pact);
+}
+
+/* It has come before. */
+static int take_again(const struct pact *pact)
+{
+	if (is_same(kept[JOINT_LOAN], pact))
+		return joint_use(JOINT_LOAN) ? 0 : -ESTALE;
+	return is_same(next, pact) ? 0 : -ESTALE;
+}
+
 int joint_take(int fd)
 {
 	struct pact *pact = pact_open(fd);
 
 	if (!pact)
 		return -errno;
+	if (is_same(kept[JOINT_LOAN], pact) || is_same(next, pact) || is_same(now, pact)) {
+		int error = take_again(pact);
+
+		pact_close(pact);
+		return error;
+	}
 	if ((next && pact_is_later(next, pact)) || (now && pact_is_later(now, pact))) {
 		leave(&pact);
 		return -ESTALE;
@@ -42,25 +62,31 @@ int joint_take(int fd)
 	return join(pact, &next);
 }
 
-int joint_keep(int fd)
+int joint_keep(enum joint_end end, int fd)
 {
 	struct pact *pact = pact_open(fd);
 
-	return pact ? join(pact, &kept) : -errno;
+	return pact ? join(pact, &kept[end]) : -errno;
 }
 
-bool joint_use(void)
+bool joint_use(enum joint_end end)
 {
-	if (!kept)
+	if (!kept[end])
 		return false;
 	/* A request has come at the same moment. */
 	if (next) {
-		leave(&kept);
+		leave(&kept[end]);
 		return false;
 	}
-	next = kept;
-	kept = NULL;
+	next = kept[end];
+	kept[end] = NULL;
 	return true;
+}
+
+void joint_beat(enum joint_end end)
+{
+	if (kept[end])
+		pact_beat(kept[end]);
 }
 
 struct pact *joint_next(void)
@@ -106,8 +132,19 @@ static void settle_next(const struct control_state *state)
 	}
 }
 
+/* It is lent no more, or its snapshot is done. */
+static void look_for_return(const struct control_state *state)
+{
+	bool was = lent;
+
+	lent = state->wishes[WISHER_SNAPSHOT] || state->snapshot != SNAPSHOT_NONE;
+	if (was && !lent)
+		leave(&kept[JOINT_LOAN]);
+}
+
 void joint_look(const struct control_state *state)
 {
+	look_for_return(state);
 	/* Not only after that: a trim, say, may wait for kernels that wait for the others. */
 	if (next && (!state->joint || is_undisturbed(state)))
 		settle_next(state);
@@ -124,5 +161,5 @@ bool joint_is_on(void)
 
 void joint_after_fork(void)
 {
-	next = now = kept = NULL;
+	next = now = kept[JOINT_LEASE] = kept[JOINT_LOAN] = NULL;
 }

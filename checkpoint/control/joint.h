@@ -13,19 +13,25 @@ struct pact;
 
 /*
  * A request comes with the pact behind @fd. 0: this process is a member now, and the next resume follows it.
- * -EINVAL: that is no pact; -ESTALE: this process follows a later one, which decides for this one too; or
+ * -EINVAL: that is no pact; -ESTALE: this process follows it, or a later one, which decides for this one too; or
  * another negative errno.
  */
 int joint_take(int fd);
 
-/*
- * Keep the pact behind @fd until the client that has the lease is gone, in place of one that is kept already, which
- * is given up. This process is a member now. 0 or a negative errno, as above.
- */
-int joint_keep(int fd);
+/* For whose end a pact is kept: of the client that has the lease, or of the one that the job is lent to. */
+enum joint_end { JOINT_LEASE, JOINT_LOAN, JOINT_ENDS };
 
-/* The next resume follows the one that is kept, if this one runs not already. False: there is none. */
-bool joint_use(void);
+/*
+ * Keep the pact behind @fd for that, in place of one that is kept already, which is given up. This process is a member
+ * now. 0 or a negative errno, as above.
+ */
+int joint_keep(enum joint_end end, int fd);
+
+/* That end has come: the next resume follows the pact, if this process does not run already. False: there is none. */
+bool joint_use(enum joint_end end);
+
+/* It has come, and the pact is yet to be used: others do not give up because of this process. */
+void joint_beat(enum joint_end end);
 
 /* That of the next resume; NULL: none. */
 struct pact *joint_next(void);

@@ -168,6 +168,11 @@ void pact_close(struct pact *pact)
 	free(pact);
 }
 
+bool pact_is_same(const struct pact *one, const struct pact *other)
+{
+	return one->shared->born == other->shared->born && one->shared->by == other->shared->by;
+}
+
 bool pact_is_later(const struct pact *one, const struct pact *other)
 {
 	const struct shared *a = one->shared, *b = other->shared;
@@ -248,11 +253,16 @@ static bool is_silent(struct pact *pact, size_t member, double passed_ms)
 	return seen->quiet_ms > PACT_SILENCE_MS;
 }
 
+void pact_beat(struct pact *pact)
+{
+	__atomic_fetch_add(&pact->shared->slots[pact->self].beat, 1, __ATOMIC_RELAXED);
+}
+
 void pact_watch(struct pact *pact)
 {
 	double passed_ms = -pact->watched.waited_ms;
 
-	__atomic_fetch_add(&pact->shared->slots[pact->self].beat, 1, __ATOMIC_RELAXED);
+	pact_beat(pact);
 	passed_ms += patience_ms(&pact->watched);
 	for (size_t i = 0; i < pact->members; i++)
 		if (is_silent(pact, i, passed_ms))

@@ -55,7 +55,8 @@ int pact_create(size_t members);
 struct pact *pact_open(int fd);
 void pact_close(struct pact *pact);
 
-/* True if @one began after @other. */
+/* True if they are one pact; if @one began after @other. */
+bool pact_is_same(const struct pact *one, const struct pact *other);
 bool pact_is_later(const struct pact *one, const struct pact *other);
 
 /* Become a member. False: there are as many as there can be. */
@@ -69,8 +70,9 @@ bool pact_stop(struct pact *pact);
 
 /* For members. */
 
-/* Count on, and see that the others do. Call it every 100 ms. */
+/* Count on, and see that the others do. Call it every 100 ms. The second: count on alone, at least every second. */
 void pact_watch(struct pact *pact);
+void pact_beat(struct pact *pact);
 
 /* Take part in the round under way. It is the one that the other functions mean. */
 void pact_begin_round(struct pact *pact);

@@ -42,10 +42,12 @@
  *				with the line (SCM_RIGHTS), with what the resume would read from DIR:
  *				fetch_filled()
  *
+ *	pact			the pact that comes with this line is for the end of a "hold snapshot" that follows
  *	hold [TIMEOUT_MS] [all|memory|snapshot]	pause, but first come to rest together with other
  *				processes. snapshot: as "all", but this process is to have a snapshot: the
  *				pause ends as that of "snapshot pause", by done or the end of the process,
- *				and nobody else's is taken meanwhile
+ *				and nobody else's is taken meanwhile. It resumes then by the pact, if one has
+ *				come before, as with regain; done comes with the same one, or with another
  *	regain [TIMEOUT_MS]	resume, but run on only together with other processes
  *
  * pause, hold and resume send "progress PHASE DONE TOTAL" (bytes) about ten times a second, and

@@ -3,9 +3,10 @@
 import glob
 import os
 import subprocess
+import sys
 
 from simlib import SCRATCH, after_case, by_age, errors_of_cudaw
-from gpulib import BUILD, CUDAW, Job, base_environment, cudaw_ok, equal, hog, jobs, until
+from gpulib import BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, cudaw_ok, equal, hog, jobs, until
 
 CONTEXT, MEMORY, GPU = 64, 64, 4096     # MiB: a context, what a rank has beside it, the GPU
 COUNTER = os.path.join(BUILD, "tests", "programs", "counter")
@@ -116,9 +117,57 @@ class Sharers(Held):
         equal(errors_of_cudaw(self.job), [], "what cudaw said on stderr")
 
 
+PAUSES = """
+import socket, sys
+pact, paths = int(sys.argv[1]), sys.argv[2:]
+clients = [socket.socket(socket.AF_UNIX) for _ in paths]
+for client, path in zip(clients, paths):
+    client.connect(path)
+    if pact:
+        socket.send_fds(client, [b"pact\\n"], [pact])
+    client.sendall(b"hold 60000 snapshot\\n")
+files = [client.makefile() for client in clients]
+for file in files:
+    while not (line := file.readline()).startswith("held drained"):
+        assert line and not line.startswith("end"), line
+for client in clients:
+    client.sendall(b"commit\\n")
+print([file.read().splitlines()[-1] for file in files], flush=True)
+for path in sys.stdin:
+    clients.append(socket.socket(socket.AF_UNIX))
+    clients[-1].connect(path.strip())
+    socket.send_fds(clients[-1], [b"done /nowhere\\n"], [pact])
+"""
+
+
+class Pauser:
+    """What cudaw snapshot is between the pause and the first part: all are paused for it, and have its pact."""
+
+    def __init__(self, pids, pact=0):
+        self.process = subprocess.Popen([sys.executable, "-c", PAUSES, str(pact), *map(self.socket, pids)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        pass_fds=[pact] if pact else [])
+        equal(self.process.stdout.readline().strip(), str(["end ok"] * len(pids)), "the answers")
+
+    def socket(self, pid):
+        return f"{RUNTIME_DIR}/{pid}.sock"
+
+    def say_done(self, pid):
+        self.process.stdin.write(self.socket(pid) + "\n")
+        self.process.stdin.flush()
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
 def with_room_for_one(ranks, release):
     """Both ranks are paused, and the GPU has room for one of them; returns who has the rest."""
     cudaw_ok("pause", "--release", release, ranks.name)
+    return room_for_one(release)
+
+
+def room_for_one(release):
     needs = MEMORY + 10 if release == "memory" else CONTEXT + MEMORY
     kept = 3 * CONTEXT if release == "memory" else CONTEXT
     return hog("--mib", GPU - kept - needs - 30)[0]

@@ -6,15 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import types
 
 from restorelib import directory, nvml, refused, stands_in
 from detached import Detached
 from simlib import SCRATCH
-from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw_ok, equal, jobs, until
+from gpulib import BUILD, Skip, check, cudaw_ok, equal, jobs, until
 import proclib
 
 
@@ -100,37 +98,6 @@ def watching():
             os.unlink(device)
         for name in added:
             del os.environ[name]
-
-
-PAUSES = """
-import socket, sys
-clients = [socket.socket(socket.AF_UNIX) for _ in sys.argv[1:]]
-for client, path in zip(clients, sys.argv[1:]):
-    client.connect(path)
-    client.sendall(b"hold 60000 snapshot\\n")
-files = [client.makefile() for client in clients]
-for file in files:
-    while not (line := file.readline()).startswith("held drained"):
-        assert line and not line.startswith("end"), line
-for client in clients:
-    client.sendall(b"commit\\n")
-print([file.read().splitlines()[-1] for file in files], flush=True)
-sys.stdin.read()
-"""
-
-
-class Pauser:
-    """What cudaw snapshot is between the pause and the first part: all are paused for it."""
-
-    def __init__(self, job):
-        self.process = subprocess.Popen([sys.executable, "-c", PAUSES,
-                                         *(f"{RUNTIME_DIR}/{pid}.sock" for pid in job.engines)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        equal(self.process.stdout.readline().strip(), str(["end ok"] * len(job.engines)), "the answers")
-
-    def kill(self):
-        self.process.kill()
-        self.process.communicate()
 
 
 def taken(job, *options, path=None):

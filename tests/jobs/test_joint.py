@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Ranks, with_room_for_one
+from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Pauser, Ranks, room_for_one, with_room_for_one
 from simlib import SCRATCH, gpu_used, process_used
 from snapshotjobs import no_host_memory
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
@@ -310,6 +310,28 @@ def a_late_request_with_an_older_pact_resumes_no_rank_alone():
     ranks.end()
 
 
+def a_snapshot_that_is_killed(one_is_told):
+    """They were paused for it alone: they resume together, also if it has told one of them that it is done."""
+    def case():
+        ranks = Ranks("lent")
+        fd = pact(2)
+        pauser = Pauser(ranks.pids(), fd)
+        other = room_for_one("all")
+        if one_is_told:
+            pauser.say_done(ranks.pids()[0])
+            until(lambda: "paused" != jobs()[ranks.pids()[0]]["state"], 20, "it is to resume")
+        pauser.kill()
+        until(lambda: "paused" not in ranks.states() and "waiting" in ranks.states(), 20, "they wait for memory")
+        client = asked(ranks.pids()[1], fd)     # it has that pact already
+        ranks.job.check_still(seconds=0.5, spare=0)
+        other.discard()
+        ranks.wait_states("running")
+        ranks.job.wait_steps(ranks.job.steps() + 6, timeout=20)
+        client.close()
+        ranks.end()
+    return f"a snapshot is killed that {'one knows to be done' if one_is_told else 'makes its image'}", case
+
+
 def what_is_no_pact_is_refused():
     ranks = Ranks("odd")
     cudaw_ok("pause", ranks.name)
@@ -373,4 +395,5 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_pause_that_is_given_up_resumes_no_rank_alone, a_late_request_with_an_older_pact_resumes_no_rank_alone,
      one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
      one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room, what_is_no_pact_is_refused,
+     a_snapshot_that_is_killed(False), a_snapshot_that_is_killed(True),
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

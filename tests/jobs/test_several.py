@@ -8,8 +8,9 @@ import glob
 import json
 import os
 
+from jointlib import Pauser
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
-from severallib import Pauser, Server, Sharing, stopped_and_restored, taken, watching
+from severallib import Server, Sharing, stopped_and_restored, taken, watching
 from simlib import unsanitized
 from gpulib import check, cudaw, cudaw_ok, equal, main, until
 
@@ -87,14 +88,14 @@ def one_that_watches_the_gpu_by_nvml():
 def they_run_on_when_the_command_is_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
-    pauser = Pauser(job)
+    pauser = Pauser(job.engines)
     equal(job.cuda_states(), {"paused"}, "the states")
     said = refused("snapshot", job.id, directory())
     check("another snapshot is under way" in said, said)
     equal(job.cuda_states(), {"paused"}, "the states after another snapshot was refused")
     pauser.kill()
     job.goes_on()
-    pauser = Pauser(job)
+    pauser = Pauser(job.engines)
     cudaw_ok("pause", job.id)
     pauser.kill()
     until(lambda: not cudaw("snapshot", job.id, directory()).returncode, 30, "they notice")

@@ -203,6 +203,9 @@ static bool call(struct round *round, struct job *job)
 		text = job->request;
 	else if (job->party && request->party_text)
 		text = request->party_text;
+	if (job->pact > 0)
+		send_line(job, "pact", job->pact);
+	job->pact = 0;
 	send_line(job, text, job->party && !request->party_text ? 0 : job->token);
 	return true;
 }

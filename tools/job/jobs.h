@@ -143,6 +143,7 @@ struct job {
 	const char *request; /* for it alone, in place of those for all of jobs_ask(); NULL: none */
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
 	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
+	int pact;    /* likewise, with a line "pact" before the request; 0 once it is sent */
 	size_t rank; /* in it */
 };
 

@@ -790,6 +790,9 @@ void control_close_snapshot(struct control_state *s, struct control_actions *act
 	const struct control_event how = {.options.joint = s->joint};
 
 	s->snapshot = SNAPSHOT_NONE;
+	/* Their resume came while others made the image, and has failed for that. */
+	if (would_be_alone(s) && s->rest != STATE_RUNNING)
+		s->wishes[keeper(s)] = true;
 	if (!is_wanted_anyway(s)) {
 		wish(s, false, WISHER_USER, &how, actions);
 		return;

@@ -622,6 +622,35 @@ START_TEST(a_joint_resume_that_times_out)
 }
 END_TEST
 
+/*
+ * It comes while others make the image of all, and fails as the snapshot alone has the memory. At the end all resume,
+ * by the pact that is for that; none does without one.
+ */
+START_TEST(a_joint_resume_during_a_snapshot)
+{
+	const struct control_event done = {.kind = EV_DONE, .matches = true, .options.joint = _i};
+	struct control_state s = {.rest = STATE_PAUSED,
+				  .wishes = {[WISHER_SNAPSHOT] = true},
+				  .snapshot = SNAPSHOT_OPEN,
+				  .plan_image = true};
+	struct control_actions actions = {0}, then = {0};
+
+	control_take(&s, &(struct control_event){.kind = EV_RESUME, .options.joint = true},
+		     &actions);
+	control_decide(&s, false, false, &actions);
+	control_take(&s, &called_off, &actions);
+	control_decide(&s, false, false, &actions);
+	ck_assert_int_eq(s.snapshot, SNAPSHOT_OPEN);
+	control_take(&s, &done, &then);
+	control_decide(&s, false, false, &then);
+	ck_assert_uint_eq(count(&then, ACT_LOCK), !_i);
+	if (_i)
+		ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_JOINT);
+	else
+		check_stays_paused(&s);
+}
+END_TEST
+
 /* ---- the lease of one of several processes ---- */
 
 static void take_plainly(struct control_state *s, struct control_event e)
@@ -839,6 +868,7 @@ int main(void)
 	tcase_add_test(tcase, what_comes_too_late_for_a_joint_resume);
 	tcase_add_test(tcase, a_stop_that_ends_a_joint_resume);
 	tcase_add_test(tcase, a_joint_resume_that_times_out);
+	tcase_add_loop_test(tcase, a_joint_resume_during_a_snapshot, 0, 2);
 	tcase_add_test(tcase, one_of_several_resumes_with_the_others);
 	tcase_add_test(tcase, one_of_several_is_taken_by_another_daemon);
 	tcase_add_test(tcase, one_of_several_ends_without_the_others);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RANKS      3
@@ -73,8 +74,8 @@ void __wrap_jobs_ask(struct job **asked, size_t n, const struct job_request *req
 	}
 }
 
-/* All are at rest, and are told to pause; the last one ends, and the others are paused. */
-static void pause_all_but_the_last(void)
+/* All are at rest, and are told to pause, and are paused. */
+static void pause_all(enum coordinate_what what)
 {
 	static const struct line drained = {.id = REPORT_HELD, .word = {"drained"}, .text = ""};
 	int ends[2];
@@ -89,7 +90,7 @@ static void pause_all_but_the_last(void)
 		strcpy(ranks[i].status.state, "running");
 		jobs[i] = &ranks[i];
 	}
-	ck_assert_int_eq(coordinate_begin(jobs, RANKS, false), 0);
+	ck_assert_int_eq(coordinate_begin(jobs, RANKS, what), 0);
 	for (size_t i = 0; i < RANKS; i++)
 		ck_assert_int_eq(coordinate_take(jobs[i], &drained), 0);
 	coordinate_tick(jobs, RANKS, 0);
@@ -98,6 +99,12 @@ static void pause_all_but_the_last(void)
 		ranks[i].fd = -1;
 		ranks[i].end = END_OK;
 	}
+}
+
+/* The last one ends then. */
+static void pause_all_but_the_last(void)
+{
+	pause_all(COORDINATE_PAUSE);
 	ranks[RANKS - 1].end = END_NONE;
 	ranks[RANKS - 1].error = -ECONNRESET;
 }
@@ -223,10 +230,12 @@ static void deny_descriptors(bool deny)
 /* Without a token of all, an end of the command would pause or resume some of them. */
 START_TEST(none_is_asked_without_a_token)
 {
+	const enum coordinate_what what = _i ? COORDINATE_RESUME : COORDINATE_PAUSE;
+
 	pause_all_but_the_last();
 	coordinate_end(jobs, RANKS);
 	deny_descriptors(true);
-	ck_assert_int_eq(coordinate_begin(jobs, RANKS, _i), -EMFILE);
+	ck_assert_int_eq(coordinate_begin(jobs, RANKS, what), -EMFILE);
 	deny_descriptors(false);
 	ck_assert_ptr_null(jobs[0]->party);
 }
@@ -254,6 +263,30 @@ START_TEST(those_that_cannot_be_asked_together_stay_paused)
 }
 END_TEST
 
+static ino_t file_of(int fd)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	return st.st_ino;
+}
+
+/* They are asked to resume by the pact that each of them has already, unless one has ended. */
+START_TEST(all_that_are_lent_resume_by_one_pact)
+{
+	ino_t lent;
+
+	pause_all(COORDINATE_LEND);
+	lent = file_of(ranks[0].pact);
+	ck_assert_int_eq(ranks[0].pact, ranks[RANKS - 1].pact);
+	ck_assert(file_of(ranks[0].token) != lent);
+	coordinate_end(jobs, RANKS);
+	ck_assert_int_eq(coordinate_begin(jobs, RANKS - (size_t)_i, COORDINATE_RESUME), 0);
+	ck_assert_int_eq(file_of(ranks[0].token) == lent, !_i);
+	coordinate_end(jobs, RANKS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("coordinate");
@@ -266,6 +299,7 @@ int main(void)
 	tcase_add_test(tc, one_that_another_request_pauses_was_not_spared);
 	tcase_add_loop_test(tc, none_is_asked_without_a_token, 0, 2);
 	tcase_add_test(tc, those_that_cannot_be_asked_together_stay_paused);
+	tcase_add_loop_test(tc, all_that_are_lent_resume_by_one_pact, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

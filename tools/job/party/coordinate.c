@@ -23,7 +23,9 @@ struct party {
 	bool committed, aborted;
 	int token; /* of all ranks (protocol.h): of a pause an eventfd, of a resume the pact; -1: none */
 	struct pact *pact;
-	int error;                 /* why there is no pact of those that resume */
+	int kept;       /* of those that are lent: a pact for the end of that; -1: none */
+	size_t members; /* of that */
+	int error;      /* why there is no pact of those that resume */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
 	/* In a mend. */
@@ -34,6 +36,17 @@ struct party {
 };
 
 static struct party *parties;
+
+/* Of the jobs that were lent last, and paused; -1: they have no pact, or have used it. */
+static int lent = -1;
+static size_t lent_members;
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
 
 /* The clock of all that is waited for here, which looks at it after each line and each LOOK_MS. */
 static double listened_ms(void)
@@ -54,9 +67,18 @@ static void drop_token(struct party *party)
 {
 	pact_close(party->pact);
 	party->pact = NULL;
-	if (party->token >= 0)
-		close(party->token);
-	party->token = -1;
+	close_fd(&party->token);
+}
+
+/* All of those that were lent have it already: if only some of them hear that they are to resume, all do. */
+static int make_pact(size_t members)
+{
+	int pact = lent;
+
+	if (lent < 0 || lent_members != members)
+		return pact_create(members);
+	lent = -1;
+	return pact;
 }
 
 /* Of a resume of @count processes, or of a pause. 0 or a negative errno. */
@@ -64,7 +86,7 @@ static int make_token(struct party *party, bool resume, size_t count)
 {
 	int error = 0;
 
-	party->token = resume ? pact_create(count) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	party->token = resume ? make_pact(count) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (party->token < 0)
 		return resume ? party->token : -errno;
 	if (resume)
@@ -77,7 +99,7 @@ static int make_token(struct party *party, bool resume, size_t count)
 }
 
 /* Make a party of @first and the other processes of its job, if there are any. */
-static int found_party(struct job **jobs, size_t n, struct job *first, bool resume)
+static int found_party(struct job **jobs, size_t n, struct job *first, enum coordinate_what what)
 {
 	struct party *party;
 	size_t count = 1;
@@ -90,11 +112,15 @@ static int found_party(struct job **jobs, size_t n, struct job *first, bool resu
 	party = calloc(1, sizeof(*party));
 	if (!party)
 		return -ENOMEM;
+	party->token = party->kept = -1;
+	party->members = count;
 	party->next = parties;
 	parties = party;
-	error = make_token(party, resume, count);
-	if (error)
-		return error;
+	error = make_token(party, what == COORDINATE_RESUME, count);
+	if (!error && what == COORDINATE_LEND)
+		party->kept = pact_create(count);
+	if (error || (what == COORDINATE_LEND && party->kept < 0))
+		return error ? error : party->kept;
 	if (rest_init(&party->rest, count, (uint32_t)getpid(), listened_ms()))
 		return -ENOMEM;
 	count = 0;
@@ -102,18 +128,19 @@ static int found_party(struct job **jobs, size_t n, struct job *first, bool resu
 		if (same_job(jobs[i], first)) {
 			jobs[i]->party = party;
 			jobs[i]->token = party->token;
+			jobs[i]->pact = party->kept;
 			jobs[i]->rank = count++;
 		}
 	return 0;
 }
 
-int coordinate_begin(struct job **jobs, size_t n, bool resume)
+int coordinate_begin(struct job **jobs, size_t n, enum coordinate_what what)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < n && !err; i++)
 		if (!jobs[i]->party)
-			err = found_party(jobs, n, jobs[i], resume);
+			err = found_party(jobs, n, jobs[i], what);
 	if (err) {
 		coordinate_end(jobs, n);
 		complain("not all of a job can be asked together: %s", error_text(-err));
@@ -124,11 +151,18 @@ int coordinate_begin(struct job **jobs, size_t n, bool resume)
 void coordinate_end(struct job **jobs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		jobs[i]->party = NULL, jobs[i]->token = 0;
+		jobs[i]->party = NULL, jobs[i]->token = jobs[i]->pact = 0;
 	while (parties) {
 		struct party *party = parties;
 
 		parties = party->next;
+		if (party->kept >= 0 && party->committed && !party->culprit) {
+			close_fd(&lent);
+			lent = party->kept;
+			lent_members = party->members;
+			party->kept = -1;
+		}
+		close_fd(&party->kept);
 		drop_token(party);
 		rest_fini(&party->rest);
 		free(party);

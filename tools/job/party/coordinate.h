@@ -18,11 +18,17 @@
  */
 #include "tools/job/jobs.h"
 
+enum coordinate_what {
+	COORDINATE_PAUSE,
+	COORDINATE_LEND, /* a pause until this process is done, or has ended: then they resume together (protocol.h) */
+	COORDINATE_RESUME, /* all that were lent do so by the pact that they have for that */
+};
+
 /*
- * Make a party of all @jobs that have the same ID, to resume or to pause together. Returns 0, or a negative errno after a
- * message. Undo with coordinate_end(), which sets the party of the jobs to NULL.
+ * Make a party of all @jobs that have the same ID. Returns 0, or a negative errno after a message. Undo with
+ * coordinate_end(), which sets the party of the jobs to NULL.
  */
-int coordinate_begin(struct job **jobs, size_t n, bool resume);
+int coordinate_begin(struct job **jobs, size_t n, enum coordinate_what what);
 void coordinate_end(struct job **jobs, size_t n);
 
 /* Take a "held" or a "comms" line. Returns 0 or -EBADMSG. */

@@ -9,12 +9,14 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define GRACE_MS    2000  /* beside a limit, which the job itself keeps */
 #define AGAIN_MS    30000 /* without a limit: how long a pause is asked for again */
 #define RUN_MS      100 /* between two requests; twice as long each time, so that the job gets on */
 #define RUN_MOST_MS 800
+#define LENT        "snapshot" /* until this process is done */
 
 /* To a process, and to one that has a party. */
 static const struct {
@@ -92,11 +94,15 @@ int together_ask(struct job **jobs, size_t n, const struct together *how)
 	const bool pauses = how->what == TOGETHER_PAUSE, resumes = how->what == TOGETHER_RESUME;
 	double timeout_ms = how->timeout_ms;
 	double end_ms = clock_ms() + (timeout_ms ? timeout_ms : AGAIN_MS), left_ms;
-	bool alone = how->what == TOGETHER_TRIM;
+	bool alone = how->what == TOGETHER_TRIM,
+	     lends = how->release && !strcmp(how->release, LENT);
+	enum coordinate_what what = resumes ? COORDINATE_RESUME
+				    : lends ? COORDINATE_LEND
+					    : COORDINATE_PAUSE;
 
 	for (useconds_t run_ms = RUN_MS;; run_ms += run_ms < RUN_MOST_MS ? run_ms : 0) {
 		size_t again = 0;
-		int err = alone ? 0 : coordinate_begin(jobs, n, resumes);
+		int err = alone ? 0 : coordinate_begin(jobs, n, what);
 
 		if (err)
 			return err;
@@ -167,7 +173,7 @@ int together_pause(struct job **jobs, size_t n, const char *verb, double timeout
 	struct failure failure = {.verb = verb, .turns = true};
 	struct together how = {.what = TOGETHER_PAUSE,
 			       .doing = "pausing",
-			       .release = "snapshot",
+			       .release = LENT,
 			       .timeout_ms = timeout_ms,
 			       .line = outcome_line,
 			       .tick = pause_tick};
