@@ -2,6 +2,7 @@
 #include "common/protocol/pact.h"
 #include "common/clock.h"
 #include "common/patience.h"
+#include "common/system/memfd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +98,7 @@ int pact_create(size_t members)
 {
 	struct shared head = {.by = (uint32_t)getpid(), .members = (uint32_t)members};
 	struct timespec now;
-	int fd = memfd_create("cudaw-pact", MFD_CLOEXEC | MFD_ALLOW_SEALING), error = 0;
+	int fd = memfd_make("cudaw-pact"), error = 0;
 
 	if (fd < 0)
 		return -errno;

@@ -4,6 +4,7 @@
 #include "common/processes/pidfd.h"
 #include "common/processes/proc.h"
 #include "common/settings.h"
+#include "common/system/memfd.h"
 #include "common/text.h"
 #include "tools/process/limited.h"
 #include "tools/process/criu/tree.h"
@@ -323,7 +324,7 @@ struct variable {
 static int read_in_child(void *arg)
 {
 	const struct variable *variable = arg;
-	int fd = memfd_create(variable->name, MFD_CLOEXEC);
+	int fd = memfd_make(variable->name);
 	char *value = malloc(variable->size);
 
 	if (fd < 0 || !value)
@@ -359,7 +360,7 @@ static int look_in_child(void *arg)
 
 	return has_empty_variable(process->pid) &&
 			       inside_face(process->pid, &drivers) == INSIDE_FACE
-		       ? memfd_create("overwritten", MFD_CLOEXEC)
+		       ? memfd_make("overwritten")
 		       : -ENOENT;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/settings.h"
 #include "common/processes/proc.h"
+#include "common/system/memfd.h"
 #include "tools/job/scan.h"
 #include "tools/process/limited.h"
 
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 void whole_root(const struct job *job, const char *id, struct process *root, pid_t *unknown)
@@ -60,7 +60,7 @@ static bool is_stray(const struct search *search, pid_t pid)
 /* In a child. The result is the contents of a file in memory. */
 static int search_in_child(void *arg)
 {
-	int fd = memfd_create("stray", MFD_CLOEXEC);
+	int fd = memfd_make("stray");
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
 	pid_t stray = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/objects/host_file.h"
 #include "common/system/hostmem.h"
+#include "common/system/memfd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +72,7 @@ int host_file_make(size_t size, int node)
 	if (!is_within_limit(size))
 		return -EFBIG;
 	snprintf(name, sizeof(name), NAME "%d", node);
-	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = memfd_make(name);
 	if (fd < 0)
 		return -errno;
 	result = ftruncate(fd, (off_t)size) ? -errno : is_there(size) ? 0 : -ENOMEM;

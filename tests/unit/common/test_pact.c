@@ -5,6 +5,7 @@
 #include "tests/check_suite.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -318,6 +319,19 @@ START_TEST(other_files_are_no_pacts)
 }
 END_TEST
 
+/* Some systems refuse files in memory that can be executed. */
+START_TEST(its_file_cannot_be_executed)
+{
+	int made = pact_create(1),
+	    can = memfd_create("test", 8 /* MFD_NOEXEC_SEAL, since Linux 6.3 */);
+
+	ck_assert_int_ge(made, 0);
+	ck_assert_int_eq(fcntl(made, F_GET_SEALS) & 0x20 /* F_SEAL_EXEC */, can < 0 ? 0 : 0x20);
+	close(made);
+	close(can);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("pact");
@@ -336,6 +350,7 @@ int main(void)
 	tcase_add_test(tc, there_are_no_more_members_than_it_has);
 	tcase_add_test(tc, later_ones_are_known);
 	tcase_add_test(tc, other_files_are_no_pacts);
+	tcase_add_test(tc, its_file_cannot_be_executed);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

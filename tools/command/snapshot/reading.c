@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/system/hostmem.h"
+#include "common/system/memfd.h"
 #include "common/system/write_signals.h"
 #include "tools/process/criu/criu.h"
 #include "tools/report/progress.h"
@@ -37,7 +38,7 @@ static void get_memory(struct reading *r, size_t beside)
 		  -SNAPSHOT_BLOCK;
 	if (!r->size || !hostmem_has(r->size + beside))
 		return;
-	r->memory = memfd_create("cudaw-restore", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	r->memory = memfd_make("cudaw-restore");
 	if (r->memory < 0)
 		return;
 	/* Without it the job reads the snapshot itself. */

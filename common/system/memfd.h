@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDAW_MEMFD_H
+#define CUDAW_MEMFD_H
+/* memfd_create(2) for data, which nobody executes: a system may refuse all others (sysctl vm.memfd_noexec). */
+#include <errno.h>
+#include <sys/mman.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U /* since Linux 6.3 */
+#endif
+
+/* Close-on-exec, and may be sealed. As memfd_create(2): -1 and errno after a failure. */
+static inline int memfd_make(const char *name)
+{
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+
+	return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
+}
+
+#endif
