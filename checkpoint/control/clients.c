@@ -23,13 +23,26 @@
 #define LOG_PREFIX "control: "
 #include "common/log.h"
 
-#define NO_PACT "the other processes cannot be reached: %s"
+#define NO_DESCRIPTOR  "the program has no free descriptor (RLIMIT_NOFILE)"
+#define NO_PACT        "the other processes cannot be reached: %s"
+#define OTHER_SNAPSHOT "another snapshot is under way, or being read back"
+
+/* False: one came with its lines, and no number was free for it. That is answered. */
+static bool has_all_descriptors(const struct client *c)
+{
+	if (c->token_lost)
+		server_answer(c, END_FAILED, NO_DESCRIPTOR);
+	return !c->token_lost;
+}
 
 /* Join the pact that came with the request, if one did. False: it is refused, and answered. */
 static bool join_pact(struct client *c, bool *came, struct control_event *event)
 {
-	int error = joint_take(server_token(c));
+	int error;
 
+	if (!has_all_descriptors(c))
+		return false;
+	error = joint_take(server_token(c));
 	*came = error != -EINVAL;
 	event->options.joint = !error;
 	if (!error || error == -EINVAL || error == -ESTALE)
@@ -37,9 +50,6 @@ static bool join_pact(struct client *c, bool *came, struct control_event *event)
 	server_answer(c, END_FAILED, NO_PACT, error_text(-error));
 	return false;
 }
-
-#define NO_DESCRIPTOR  "the program has no free descriptor (RLIMIT_NOFILE)"
-#define OTHER_SNAPSHOT "another snapshot is under way, or being read back"
 
 static void take_change(struct client *c, const struct request *r)
 {
@@ -59,11 +69,7 @@ static void take_change(struct client *c, const struct request *r)
 			server_answer(c, END_BUSY, "another pause is under way");
 		return;
 	}
-	if (r->hold && c->token_lost) {
-		server_answer(c, END_FAILED, NO_DESCRIPTOR);
-		return;
-	}
-	if (!pause && r->hold && !join_pact(c, &pact, &event))
+	if (r->hold && !(pause ? has_all_descriptors(c) : join_pact(c, &pact, &event)))
 		return;
 	/* It follows a later pact. If that resume is under way, this request waits for it. */
 	if (pact && !event.options.joint && control_wants_paused(job_now())) {
@@ -122,10 +128,6 @@ static void take_done(struct client *c, const char *path)
 	struct caller asks;
 	bool pact;
 
-	if (c->token_lost) {
-		server_answer(c, END_FAILED, NO_DESCRIPTOR);
-		return;
-	}
 	if (!join_pact(c, &pact, &event))
 		return;
 	caller_find(ownfd_get(&c->own), &asks);
@@ -199,8 +201,11 @@ static void take_room(struct client *c, const struct request *r)
 /* For the end of the client. */
 static void keep_pact(struct client *c)
 {
-	int error = joint_keep(has_lease(c) ? JOINT_LEASE : JOINT_LOAN, server_token(c));
+	int error;
 
+	if (!has_lease(c) && !has_all_descriptors(c))
+		return;
+	error = joint_keep(has_lease(c) ? JOINT_LEASE : JOINT_LOAN, server_token(c));
 	ownfd_close(&c->token);
 	if (error && has_lease(c))
 		pr_debug("no pact: %s", error_text(-error));

@@ -431,9 +431,14 @@ bool job_is_lent_to(const struct caller *asks)
 	return control_is_lent(&state) && caller_is_same(asks, &caller);
 }
 
+static bool is_lent_to_another(const struct caller *asks)
+{
+	return control_is_lent(&state) && !job_is_lent_to(asks);
+}
+
 int job_lend(const struct control_event *event, const struct caller *asks)
 {
-	if ((state.snapshot != SNAPSHOT_NONE || control_is_lent(&state)) && !job_is_lent_to(asks))
+	if (state.snapshot != SNAPSHOT_NONE || is_lent_to_another(asks))
 		return -EBUSY;
 	caller = *asks;
 	return job_take(event);
@@ -460,9 +465,7 @@ int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms, bool 
 		.pause = plan->pause,
 		.image = plan->image,
 		.held = engine_held_in() != NULL};
-	int ret = asks && control_is_lent(&state) && !caller_is_same(asks, &caller)
-			  ? -EBUSY
-			  : job_take(&event);
+	int ret = asks && is_lent_to_another(asks) ? -EBUSY : job_take(&event);
 
 	if (ret)
 		return ret;
