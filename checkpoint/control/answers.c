@@ -216,6 +216,13 @@ void answers_context(const char *what, const char *why)
 			server_say(c, "context %s%s%s", what, *why ? " " : "", why);
 }
 
+void answers_short(uint64_t group)
+{
+	for (struct client *c = server_next(NULL); c; c = server_next(c))
+		if (c->waits == WAITS_LEASE)
+			server_say(c, "short %" PRIu64, group);
+}
+
 void answers_filled(void)
 {
 	for (struct client *c = server_next(NULL); c; c = server_next(c))

@@ -57,6 +57,8 @@ void answers_context(const char *what, const char *why);
 
 /* Tell it that the end that follows is that of a fill. */
 void answers_filled(void);
+/* Host memory is short in control group @group, or, if it is 0, on the machine. */
+void answers_short(uint64_t group);
 
 /*
  * Pass @report, that of @op, to the clients that hold the job: of a yield or a fill to the one that has the

@@ -354,6 +354,8 @@ void job_end_operation(void)
 		answers_moved("mapped", operation_mapped());
 	if (op == OP_YIELD && result->code == END_OK)
 		answers_yielded(result);
+	if (op == OP_YIELD && result->lacks_host)
+		answers_short(result->group);
 	tell_context(op, result);
 	tell_history(op, ok, what);
 	if (!ok) {

@@ -21,7 +21,7 @@ static void release_rest(struct engine_op *op)
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
 	if (op->plan && op->plan->hold)
-		engine_unpin(op->drv);
+		engine_unpin(op->drv, NULL);
 	engine_release(op);
 }
 

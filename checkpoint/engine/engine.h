@@ -80,7 +80,9 @@ struct engine_result {
 	char message[PROTOCOL_MESSAGE];
 	char note[256]; /* about a success; may be empty */
 	double ms;
-	size_t bytes;                              /* of GPU memory, copied out or back */
+	size_t bytes;    /* of GPU memory, copied out or back */
+	bool lacks_host; /* it failed since host memory is short */
+	uint64_t group;  /* in this control group (hostmem_group()); 0: on the machine */
 	struct engine_phase phases[ENGINE_PHASES]; /* in order of their beginning */
 	size_t nphases;
 };

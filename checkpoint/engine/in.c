@@ -78,7 +78,7 @@ static void give_tables_back(const struct engine_op *op, size_t bytes)
 	size_t pinned = hostpool_pinned();
 
 	if (pinned && bytes <= HOSTPOOL_TABLES(pinned))
-		engine_unpin(op->drv);
+		engine_unpin(op->drv, NULL);
 }
 
 /* Get all memory, if it fits. */

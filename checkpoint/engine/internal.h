@@ -189,7 +189,7 @@ bool engine_is_called_back(const struct engine_op *op);
 int engine_go_with_others(struct engine_op *op, double deadline_ms);
 
 /* Unpin the host memory of the pool, if the contexts are there to do it. */
-void engine_unpin(const struct cuda_driver *drv);
+void engine_unpin(const struct cuda_driver *drv, const bool *cancel);
 /* Have the driver checkpoint the contexts. If it does not, a note of the result says why. */
 void engine_release(struct engine_op *op);
 /* See that all can be carried through what @op releases. 0, or @result says what cannot. */

@@ -54,6 +54,15 @@ int engine_scan(struct engine_op *op, size_t from)
 	return ret;
 }
 
+/* Others may have pinned host memory that they do not use now. */
+static void note_shortage(struct engine_result *result)
+{
+	result->lacks_host = true;
+	result->group = 0;
+	if (hostmem_cgroup_available() < hostmem_machine_available())
+		hostmem_group(&result->group);
+}
+
 static int fail_room(struct engine_result *result, size_t slots, size_t pool_slots,
 		     size_t spill_slots)
 {
@@ -64,6 +73,7 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 	if (disk)
 		snprintf(on_disk, sizeof(on_disk), " and " PRI_GIB " of disk in CUDAW_SPILL_DIR",
 			 GIB_ARGS(disk));
+	note_shortage(result);
 	return engine_fail(result, END_NOMEM,
 			   PRI_GIB " to be saved, " PRI_GIB " of host memory available (" PRI_GIB
 				   " is left to others)%s: " PRI_GIB " are missing",
@@ -97,6 +107,7 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
 
 int engine_fail_apart(struct engine_result *result, size_t apart, size_t missing)
 {
+	note_shortage(result);
 	return engine_fail(result, END_NOMEM,
 			   PRI_GIB " of host memory needed for the driver's checkpoint (" PRI_GIB
 				   " are left to "
@@ -231,10 +242,10 @@ CUresult engine_unmap(const struct cuda_driver *drv, size_t from)
 	return error;
 }
 
-void engine_unpin(const struct cuda_driver *drv)
+void engine_unpin(const struct cuda_driver *drv, const bool *cancel)
 {
 	if (!engine_is_released() && engine.saved.contexts.count)
-		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0);
+		hostpool_unpin(drv, engine.saved.contexts.items[0].ctx, 0, cancel);
 }
 
 static CUresult release(struct engine_op *op, const char **call)
@@ -273,7 +284,7 @@ int engine_release_all(struct engine_op *op, struct engine_result *result)
 		engine_set_out(engine_memory_out());
 	if (engine_is_released() || (bare && !(op->plan && op->plan->image)))
 		return 0;
-	engine_unpin(drv);
+	engine_unpin(drv, NULL);
 	error = release(op, &call);
 	if (!error || (bare && error == CUDA_ERROR_NOT_INITIALIZED))
 		return 0;

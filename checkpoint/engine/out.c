@@ -102,14 +102,6 @@ static int load_kernels(struct engine_op *op)
 	return 0;
 }
 
-/* Others may lack as much, and this process runs on, so that what it has pinned is of no use to it. */
-static void give_pinned_back(const struct cuda_driver *drv)
-{
-	engine_unpin(drv);
-	engine_pin_none();
-	__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
-}
-
 /* Find room for what will be saved, the regions from @from on; where they go each for itself, surely. */
 static int make_room(struct engine_op *op, size_t from, bool surely)
 {
@@ -127,10 +119,8 @@ static int make_room(struct engine_op *op, size_t from, bool surely)
 		hostpool_relax(false);
 		missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
 	}
-	if (missing) {
-		give_pinned_back(op->drv);
+	if (missing)
 		return engine_fail_apart(&op->result, apart, missing);
-	}
 	/* If it does not fit, it may fit without zeros. */
 	if (slots > pool_slots && saved->kernels) {
 		if (engine_scan(op, from))
@@ -146,6 +136,14 @@ static int check_room(struct engine_op *op)
 	return release_wanted(op->drv, op->release) ? engine_check_room(&op->result) : 0;
 }
 
+/* Others may lack as much, and this process runs on, so that what it has pinned is of no use to it. */
+static void give_pinned_back(const struct cuda_driver *drv)
+{
+	engine_unpin(drv, NULL);
+	engine_pin_none();
+	__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
+}
+
 static int prepare(struct engine_op *op, size_t from, bool surely)
 {
 	size_t to = engine.saved.copied;
@@ -154,7 +152,13 @@ static int prepare(struct engine_op *op, size_t from, bool surely)
 	engine_set_phase(op, "copy", bytes);
 	if (!bytes)
 		return check_room(op);
-	return load_kernels(op) ? -1 : make_room(op, from, surely);
+	if (load_kernels(op))
+		return -1;
+	if (!make_room(op, from, surely))
+		return 0;
+	if (op->result.lacks_host && !engine_is_paused())
+		give_pinned_back(op->drv);
+	return -1;
 }
 
 /* By one thread at a time. */

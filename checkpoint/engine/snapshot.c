@@ -171,7 +171,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 /* From now on the snapshot alone has the data. */
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
-	engine_unpin(drv);
+	engine_unpin(drv, NULL);
 	engine.held_slots = engine.saved.used_slots;
 	engine.saved.used_slots = 0;
 	hostpool_drop();

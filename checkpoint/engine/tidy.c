@@ -60,7 +60,7 @@ void engine_trim(struct engine_op *op)
 	vmem_trim();
 	ctx = any_context(op->drv);
 	if (ctx)
-		hostpool_unpin(op->drv, ctx, 0);
+		hostpool_unpin(op->drv, ctx, 0, NULL);
 	gate_open();
 	hostpool_relax(true);
 	hostpool_drop();
@@ -95,6 +95,21 @@ void engine_probe(struct engine_op *op)
 		engine_succeed(op, start, 0);
 }
 
+void engine_pin_none(void)
+{
+	__atomic_store_n(&engine.unpinned_until, (long)clock_ms() + UNPINNED_MS, __ATOMIC_RELAXED);
+	if (engine_is_paused())
+		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
+}
+
+/* Blocks that may be pinned. */
+static size_t find_limit(void)
+{
+	if ((long)clock_ms() < __atomic_load_n(&engine.unpinned_until, __ATOMIC_RELAXED))
+		return 0;
+	return hostpool_limit() / HOSTPOOL_BLOCK;
+}
+
 bool engine_prepares(void)
 {
 	return setting_enabled(SETTING_PREPARE);
@@ -106,7 +121,7 @@ bool engine_is_untidy(void)
 
 	if (__atomic_load_n(&engine.untidy, __ATOMIC_RELAXED))
 		return true;
-	if (engine_is_paused() || !engine_prepares())
+	if (engine_is_paused() || !engine_prepares() || !find_limit())
 		return false;
 	vmem_get_stats(&stats);
 	return stats.mapped > __atomic_load_n(&engine.prepared, __ATOMIC_RELAXED);
@@ -151,28 +166,13 @@ static void prepare(struct engine_op *op)
 		pin_ready(op->drv, blocks, cancel);
 }
 
-void engine_pin_none(void)
-{
-	__atomic_store_n(&engine.unpinned_until, (long)clock_ms() + UNPINNED_MS, __ATOMIC_RELAXED);
-	if (engine_is_paused())
-		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
-}
-
-/* Blocks that may be pinned. */
-static size_t find_limit(void)
-{
-	if ((long)clock_ms() < __atomic_load_n(&engine.unpinned_until, __ATOMIC_RELAXED))
-		return 0;
-	return hostpool_limit() / HOSTPOOL_BLOCK;
-}
-
 /* No driver call may be made while the driver's checkpoint holds the context. */
 static void pin_saved(const struct cuda_driver *drv, const bool *cancel)
 {
 	size_t limit = find_limit(), blocks = saved_blocks(&engine.saved);
 
 	if (!limit)
-		engine_unpin(drv);
+		engine_unpin(drv, cancel);
 	else if (!engine_is_released() && engine.saved.contexts.count)
 		hostpool_pin(drv, engine.saved.contexts.items[0].ctx,
 			     limit < blocks ? limit : blocks, cancel);
@@ -182,19 +182,19 @@ void engine_tidy(struct engine_op *op)
 {
 	const bool *cancel = &op->progress.cancel;
 
+	/* There may be more to do meanwhile. */
+	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
 	/* While the job runs its contexts may end at any time: make no driver call then. */
 	if (engine_is_paused())
 		pin_saved(op->drv, cancel);
-	else if (engine_prepares())
+	else if (engine_prepares() && find_limit())
 		prepare(op);
 	else if (hostpool_limit())
 		hostpool_relax(true);
 	else
 		hostpool_drop();
 	engine_publish();
-	/*
-	 * After a cancellation work remains, unless the operation that cancelled it changes that.
-	 */
-	__atomic_store_n(&engine.untidy, __atomic_load_n(cancel, __ATOMIC_RELAXED),
-			 __ATOMIC_RELAXED);
+	/* Work remains then, unless the operation that cancelled it changes that. */
+	if (__atomic_load_n(cancel, __ATOMIC_RELAXED))
+		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
 }

@@ -165,11 +165,16 @@ static bool enter(const struct cuda_driver *drv, CUcontext ctx)
 	return !drv->cuThreadExchangeStreamCaptureMode(&mode) && !drv->cuCtxSetCurrent(ctx);
 }
 
+static bool is_cancelled(const bool *cancel)
+{
+	return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED);
+}
+
 void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel)
 {
 	if (!enter(drv, ctx))
 		return;
-	for (size_t i = 0; i < count && !(cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)); i++)
+	for (size_t i = 0; i < count && !is_cancelled(cancel); i++)
 		if (!pool.blocks[i].pinned)
 			pool.blocks[i].pinned = !drv->cuMemHostRegister_v2(
 				pool.blocks[i].start, HOSTPOOL_BLOCK, CU_MEMHOSTREGISTER_PORTABLE);
@@ -187,11 +192,11 @@ bool hostpool_unregister(const struct cuda_driver *drv, void *start)
 	return false;
 }
 
-void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first)
+void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first, const bool *cancel)
 {
 	if (!enter(drv, ctx))
 		return;
-	for (size_t i = first; i < pool.count; i++)
+	for (size_t i = first; i < pool.count && !is_cancelled(cancel); i++)
 		if (pool.blocks[i].pinned)
 			pool.blocks[i].pinned = !hostpool_unregister(drv, pool.blocks[i].start);
 	drv->cuCtxSetCurrent(NULL);

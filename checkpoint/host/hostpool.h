@@ -68,7 +68,7 @@ int hostpool_populate(size_t count, const bool *cancel);
  * calling thread's capture mode is relaxed then.
  */
 void hostpool_pin(const struct cuda_driver *drv, CUcontext ctx, size_t count, const bool *cancel);
-void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first);
+void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first, const bool *cancel);
 
 /*
  * Make the driver unpin the memory that it registered at @start. False, after a warning, if it

@@ -150,6 +150,10 @@
  *	context stays WHY	it is not: the driver or the job cannot do it
  *	context restored	later, in the operation in which it comes back, whatever becomes of the memory
  *
+ * If it has too little host memory, before the "end nomem ...":
+ *
+ *	short GROUP		in the control group of that number, or, if it is 0, on the machine
+ *
  * The last line is "end ok", or "end CODE ..." if less was freed and more is there. A job of which nothing was
  * freed after a failure runs on, and sends no "mapped". After a room line the job takes memory
  * back, and sends "mapped" every 256 MiB and whenever there is no room for more. When all is back,
@@ -219,7 +223,7 @@
  *				again, unless SIGCONT has come once more
  *	unfit UUID NEEDS THERE	the job gets no turn: it needs so many bytes on that GPU, and so many are
  *				there, as others have the rest. "unfit - 0 0": that is over
- *	short			one of the jobs had too little host memory: pin none for some minutes
+ *	short GROUP		one of the jobs has said so: see above
  *
  * The job sends, beside what belongs to yield and room,
  *
@@ -382,7 +386,7 @@
 	X(TURN_NO, "no", "n")           \
 	X(TURN_BEHIND, "behind", "nT")  \
 	X(TURN_UNFIT, "unfit", "wnn")   \
-	X(TURN_SHORT, "short", "")      \
+	X(TURN_SHORT, "short", "n")     \
 	X(TURN_STOP, "stop", "")        \
 	X(TURN_RESCUE, "rescue", "")    \
 	X(TURN_END, "end", "eT")
@@ -403,6 +407,7 @@
 	X(REPORT_MAPPED, "mapped", "n")       \
 	X(REPORT_FILLED, "filled", "")        \
 	X(REPORT_CONTEXT, "context", "t")     \
+	X(REPORT_SHORT, "short", "n")         \
 	X(REPORT_END, "end", "eT")
 
 /* From a job to its client, beside these: its status. */

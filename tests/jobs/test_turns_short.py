@@ -48,25 +48,42 @@ def a_kernel_does_not_end():
     verify([other])
 
 
+UNPIN = "cuMemHostUnregister"
+UNPINS = {"CUDAW_SIM_FAULT": ",".join(f"{UNPIN}:{number}:999" for number in range(1, 17))}  # and says so
+
+
+def out_with_pinned_memory(name, *command):
+    """Paused by its user; and how often its copies have unpinned their buffers."""
+    job = started(name, *command, **holdable(name), **UNPINS)
+    job.wait_steps(3)
+    cudaw_ok("pause", "--release", "memory", job.pid)
+    return job, job.stderr().count(UNPIN)
+
+
 def no_host_memory():
     """The memory of a simulated GPU counts for the group, too, and 256 MiB are left to others."""
-    with Group(300 * MIB) as group:
+    with Group(4096 * MIB) as group:
         start_daemon()
-        pinned = one("pinned", CUDAW_SIM_FAULT=",".join(f"cuMemHostUnregister:{n}:999" for n in range(1, 17)))
-        pinned.wait_steps(3)
-        cudaw_ok("pause", "--release", "memory", pinned.pid)
-        before = pinned.stderr().count("cuMemHostUnregister")   # of the buffers of its copies
-        poor = started("poor", *group.command("counter", *FULL))
+        beside, before = out_with_pinned_memory("beside", *group.command("counter", *FULL))
+        apart, none = out_with_pinned_memory("apart", "counter", *FULL)
+        poor = started("poor", *group.command("counter", *FULL), CUDAW_HOST_POOL="16M")
         poor.wait_steps(3)
         other = one("other")
-        gives_up(poor, "nomem")
-        until(lambda: pinned.stderr().count("cuMemHostUnregister") > before, 10, "what others could use is unpinned")
-        pinned.discard()
-        contains(events("failed", "poor")[0]["text"], "of host memory available")
+        take_turns([poor, other])
+        until(lambda: poor.status()["pool"] == 16 * MIB, 20, "it has pinned what it may")
+        group.set_limit(300 * MIB)
+        failed = until(lambda: events("failed", "poor"), 20, "it does not give memory")
+        contains(failed[0]["text"], "of host memory available")
+        until(lambda: not poor.status()["pool"], 10, "it unpins what is too little for itself")
+        until(lambda: beside.stderr().count(UNPIN) > before, 10, "what others of its group could use is unpinned")
+        equal(apart.stderr().count(UNPIN), none, "how often one in another group has unpinned memory")
+        for job in beside, apart:
+            job.discard()
+        before = other.steps()
         poor.wait_steps(poor.steps() + 10)
-        equal(other.steps(), 0, "the steps of the other job")
+        equal(other.steps(), before, "the steps of the other job")
         group.set_limit(4096 * MIB)
-        other.wait_steps(10)
+        other.wait_steps(other.steps() + 10)
         verify([poor, other])
 
 

@@ -11,14 +11,16 @@
 #include "tools/daemon/rules.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define LOG_PREFIX "members: "
 #include "common/log.h"
 
-#define CALM_MS  500 /* without news of the memory of a member whose memory moves */
-#define FRESH_MS 20  /* of a sample that a decision is made by */
+#define CALM_MS        500   /* without news of the memory of a member whose memory moves */
+#define FRESH_MS       20    /* of a sample that a decision is made by */
+#define SHORT_AGAIN_MS 60000 /* until a member is told once more that host memory is short */
 
 struct parties *members_parties;
 struct member members_all[CONNECTIONS_MAX];
@@ -490,6 +492,17 @@ static void set_mapped(struct member *m, size_t bytes)
 		only->mapped = bytes;
 }
 
+/* What those that run have pinned is of no use to them, and nobody else can have it. */
+static void tell_of_shortage(uint64_t group, double now)
+{
+	for (const struct member *m = members_next(NULL); m; m = members_next(m)) {
+		if (!m->id || m->silent || (m->short_ms > 0 && now - m->short_ms < SHORT_AGAIN_MS))
+			continue;
+		member_find(m->id)->short_ms = now;
+		connection_say(m->connection, "short %" PRIu64, group);
+	}
+}
+
 static bool take_report(struct member *m, const struct line *line, double now)
 {
 	switch (line->id) {
@@ -524,6 +537,9 @@ static bool take_report(struct member *m, const struct line *line, double now)
 	case REPORT_MAPPED:
 		set_mapped(m, line->number[0]);
 		parties_mapped(members_parties, m->id, line->number[0], now);
+		return true;
+	case REPORT_SHORT:
+		tell_of_shortage(line->number[0], now);
 		return true;
 	case REPORT_FILLED:
 		m->filled = true;

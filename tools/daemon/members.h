@@ -60,6 +60,7 @@ struct member {
 	bool stops;      /* it has said so, and was not told that it may */
 	bool idles;      /* Slurm has stopped it as it ran, and all is to be taken of it */
 	bool rescued; /* it was stopped before it had given its memory, and was continued for that */
+	double short_ms;   /* when it was told last that host memory is short; 0: never */
 	double looked_ms;  /* when it was looked whether it is stopped; 0: look at once */
 	double stopped_ms; /* when it was first seen so, without a break; 0: it was not */
 	bool stuck;        /* it was stopped, and could not be continued, as the log says */

@@ -110,9 +110,6 @@ static void give_order(const struct party_order *order, void *arg)
 	case PARTY_LIMIT:
 		connection_say(m->connection, "idle %.0f", order->timeout_ms);
 		return;
-	case PARTY_SHORT:
-		connection_say(m->connection, "short");
-		return;
 	case PARTY_PACT:
 		send_pact(m, order->on, order->bytes);
 		return;

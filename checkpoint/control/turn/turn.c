@@ -15,6 +15,7 @@
 #include "common/patience.h"
 #include "common/protocol/daemon.h"
 #include "common/system/forks.h"
+#include "common/system/hostmem.h"
 #include "common/settings.h"
 #include "common/text.h"
 #include "vmem/vmem.h"
@@ -314,6 +315,15 @@ static void take_end(const struct line *line)
 	server_end(turn.c);
 }
 
+/* In control group @group, or on the machine. */
+static void take_short(uint64_t group)
+{
+	uint64_t own;
+
+	if (!group || (!hostmem_group(&own) && own == group))
+		engine_pin_none();
+}
+
 bool turn_take(const struct request *r)
 {
 	const struct line *line = &r->line;
@@ -348,7 +358,7 @@ bool turn_take(const struct request *r)
 		take_unfit(line);
 		break;
 	case TURN_SHORT:
-		engine_pin_none();
+		take_short(line->number[0]);
 		break;
 	case TURN_STOP:
 		turn.may_stop = true;

@@ -179,7 +179,7 @@ START_TEST(what_stays_pinned_is_kept)
 	ck_assert(hostpool_block(0)->pinned);
 	for (int i = 0; i < 2; i++) {
 		answer = answers[i];
-		hostpool_unpin(&drv, NULL, 0);
+		hostpool_unpin(&drv, NULL, 0, NULL);
 		hostpool_relax(true);
 		hostpool_drop();
 		ck_assert_uint_eq(hostpool_held(0), HOSTPOOL_BLOCK);
@@ -188,7 +188,7 @@ START_TEST(what_stays_pinned_is_kept)
 	}
 	/* The registration went away with its context. */
 	answer = answers[2];
-	hostpool_unpin(&drv, NULL, 0);
+	hostpool_unpin(&drv, NULL, 0, NULL);
 	hostpool_drop();
 	ck_assert_uint_eq(hostpool_count(), 0);
 	ck_assert(!is_mapped(start));

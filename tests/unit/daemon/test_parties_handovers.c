@@ -732,31 +732,6 @@ START_TEST(others_of_its_job_end_no_gap_of_one)
 }
 END_TEST
 
-/* Whoever has pinned some hears of it: the one that has too little, too, and one on another GPU. */
-START_TEST(all_hear_that_host_memory_is_short)
-{
-	uint32_t ids[3];
-	int n;
-
-	ids[0] = join_on("first", 0, 60, 60);
-	ids[1] = join_on("far", 1, 60, 60);
-	ids[2] = join_on("second", 0, 40, 40);
-	parties_grow(w.parties, ids[2], 1, 0, 30 * MIB, w.now);
-	for (int i = 0; i < 3; i++) {
-		wait_for_order(PARTY_YIELD, ids[0]);
-		parties_ended(w.parties, ids[0], TURNS_NOMEM, w.now);
-		/* Not each time. */
-		ck_assert_int_eq(is_ordered(PARTY_SHORT, ids[0]), i != 1);
-		n = 0;
-		for (size_t j = 0; j < w.n; j++)
-			n += w.queue[j].order.kind == PARTY_SHORT;
-		ck_assert_int_eq(n, i == 1 ? 0 : 3);
-		w.now += i ? 60000 : 0;
-	}
-	parties_check(w.parties);
-}
-END_TEST
-
 /* It runs beside nobody then; two would run beside each other. */
 START_TEST(the_context_of_one_process_may_go)
 {
@@ -920,7 +895,6 @@ int main(void)
 	tcase_add_test(cases, one_that_has_given_memory_does_not_come_back);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
 	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
-	tcase_add_test(cases, all_hear_that_host_memory_is_short);
 	tcase_add_loop_test(cases, the_context_of_one_process_may_go, 1, 3);
 	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_follows);
 	tcase_add_test(cases, one_that_cannot_give_is_not_idle);

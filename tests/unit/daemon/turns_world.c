@@ -136,7 +136,6 @@ static void carry_out(struct world *w, const struct turns_order *o)
 		j->refused++;
 		break;
 	case TURNS_WATCH:
-	case TURNS_SHORT:
 		break;
 	case TURNS_LIMIT:
 		ck_assert_int_ne(o->timeout_ms, j->idle_ms);

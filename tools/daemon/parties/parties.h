@@ -27,7 +27,6 @@ enum party_order_kind {
 	PARTY_NO,
 	PARTY_WATCH,
 	PARTY_LIMIT,
-	PARTY_SHORT,
 	PARTY_LET_GO, /* it cannot follow its job: it is to leave */
 	PARTY_PACT, /* by which those of its job resume if the daemon ends; @on: a new one, of @bytes processes */
 };

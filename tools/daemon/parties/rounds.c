@@ -467,11 +467,10 @@ static void pass_answer(struct parties *p, const struct turns_order *order)
 				      .serial = (uint32_t)order->serial});
 }
 
-static void pass_to_all(struct parties *p, const struct party *party, enum party_order_kind kind,
-			double ms)
+static void pass_limit(struct parties *p, const struct party *party, double ms)
 {
 	FOR_EACH_OF(p, party, m)
-		give(p, &(struct party_order){.kind = kind, .id = m->id, .timeout_ms = ms});
+		give(p, &(struct party_order){.kind = PARTY_LIMIT, .id = m->id, .timeout_ms = ms});
 }
 
 static void pass_order(struct parties *p, const struct turns_order *order)
@@ -495,10 +494,7 @@ static void pass_order(struct parties *p, const struct turns_order *order)
 		party->watched = order->on;
 		break;
 	case TURNS_LIMIT:
-		pass_to_all(p, party, PARTY_LIMIT, order->timeout_ms);
-		break;
-	case TURNS_SHORT:
-		pass_to_all(p, party, PARTY_SHORT, 0);
+		pass_limit(p, party, order->timeout_ms);
 	}
 }
 

@@ -90,7 +90,6 @@ struct account {
 	struct back_off taking; /* it gets no turn */
 	double ending_since;
 	double safe_until; /* it is not stopped before: it ends */
-	double short_at;   /* it was told that host memory is short; 0: never */
 	unsigned handovers;
 };
 

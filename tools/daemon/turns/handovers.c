@@ -7,7 +7,6 @@
 #define BACK_OFF_RESTS   20.0   /* at most so many times what it had for its kernels */
 #define RETRY_MS         1000   /* for a member that could not take memory back */
 #define CONTEXT_RETRY_MS 600000 /* for a member that could not give its context */
-#define SHORT_AGAIN_MS   60000  /* until a member is told once more that host memory is short */
 
 void books_end_handover(struct turns *t, struct account *m)
 {
@@ -138,23 +137,13 @@ static void keep_context(struct turns *t, struct account *m, enum turns_end end,
  * The one that gets the memory waits for the rest of it, and asks once more. If that was of no use before, @m is not
  * kept from its turn: else none of them would ever run.
  */
-static void fail_yield(struct turns *t, struct account *m, enum turns_end end)
+static void fail_yield(struct turns *t, struct account *m)
 {
 	bool hopes = m->ran ? !m->giving.ms : m->freed;
 
-	/* Others give host memory back soon. */
-	back_off(t, m, &m->giving, end == TURNS_NOMEM ? RETRY_MS : BACK_OFF_MS);
+	back_off(t, m, &m->giving, BACK_OFF_MS);
 	if (hopes)
 		m->taking.until = m->giving.until;
-}
-
-/* What those that run have pinned is of no use to them, and nobody else can have it. */
-static void tell_of_shortage(struct turns *t, double now)
-{
-	FOR_EACH_MEMBER(t, m)
-		if ((m->short_at <= 0 || now - m->short_at >= SHORT_AGAIN_MS) &&
-		    books_order(t, &(struct turns_order){.kind = TURNS_SHORT, .id = m->id}))
-			m->short_at = now;
 }
 
 static void end_yield(struct turns *t, struct account *m, enum turns_end end, double now)
@@ -167,9 +156,7 @@ static void end_yield(struct turns *t, struct account *m, enum turns_end end, do
 	m->gives_context = false;
 	m->leaves_for = 0;
 	if (end != TURNS_OK)
-		fail_yield(t, m, end);
-	if (end == TURNS_NOMEM)
-		tell_of_shortage(t, now);
+		fail_yield(t, m);
 	if (end == TURNS_TIMEOUT && books_rest_ms(t, m) < t->settings.rest_ms)
 		m->rest_ms = 2 * books_rest_ms(t, m);
 	if (end == TURNS_OK)

@@ -55,7 +55,6 @@ enum turns_order_kind {
 	TURNS_NO,    /* the allocation @serial fails */
 	TURNS_WATCH, /* @on: somebody waits for memory, so that idleness is worth telling */
 	TURNS_LIMIT, /* it is idle after @timeout_ms without calls (turns_idle_limit()) */
-	TURNS_SHORT, /* one had too little host memory: it is to keep none that others could use */
 };
 
 struct turns_order {
