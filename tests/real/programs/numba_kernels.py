@@ -6,6 +6,10 @@ from rounds import digest, need, run
 need("numba", "numpy")
 
 import numpy  # noqa: E402
+
+# numba-cuda 0.30 asks for this name, which NumPy 2.5 does not have any more.
+numpy.row_stack = getattr(numpy, "row_stack", numpy.vstack)
+
 from numba import cuda, int32  # noqa: E402
 
 SIZE = 1 << 18
