@@ -16,7 +16,7 @@
 static int event;
 static bool passed;
 static void (*recorded_by)(void); /* called in each cuEventRecord() */
-static CUcontext current = CTX1, before_push;
+static CUcontext current = CTX1, before_push, ended;
 
 static CUresult get_current(CUcontext *ctx)
 {
@@ -26,6 +26,8 @@ static CUresult get_current(CUcontext *ctx)
 
 static CUresult push_current(CUcontext ctx)
 {
+	if (ctx == ended)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	before_push = current;
 	current = ctx;
 	return CUDA_SUCCESS;
@@ -195,11 +197,23 @@ START_TEST(memory_of_a_pool_is_freed_on_another_gpu)
 }
 END_TEST
 
+static struct stream *legacy_stream(void)
+{
+	const struct key key = stream_key(CU_STREAM_LEGACY, CTX1);
+	struct stream *s;
+
+	pthread_mutex_lock(&pools_lock);
+	s = stream_find(&key);
+	pthread_mutex_unlock(&pools_lock);
+	return s;
+}
+
 static CUdeviceptr others;
 
 static void end_context(void)
 {
 	streams_context_ending(CTX1);
+	ended = CTX1;
 	context_gone(CTX1);
 	others = alloc_on(CTX2, 1, SIZE);
 }
@@ -214,6 +228,7 @@ START_TEST(a_context_ends_while_its_memory_is_freed)
 	ck_assert_int_eq(pools_free_ordered(ptr, CU_STREAM_LEGACY), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_uint_eq(others, ptr);
 	check_info(ptr, ptr, SIZE, CTX2, 1);
+	ck_assert_ptr_null(legacy_stream());
 	ck_assert_ptr_null(pool_block_find(ptr));
 	ck_assert_uint_eq(pool.blocks + pool.reserved + pool.used, 0);
 }
@@ -279,17 +294,6 @@ static void slow_down(pthread_t *thread, void *(*function)(void *), void *arg)
 	pthread_create(thread, NULL, function, arg);
 	while (!__atomic_load_n(&fake.waits[0], __ATOMIC_ACQUIRE))
 		sched_yield();
-}
-
-static struct stream *legacy_stream(void)
-{
-	const struct key key = stream_key(CU_STREAM_LEGACY, CTX1);
-	struct stream *s;
-
-	pthread_mutex_lock(&pools_lock);
-	s = stream_find(&key);
-	pthread_mutex_unlock(&pools_lock);
-	return s;
 }
 
 START_TEST(a_context_ends_while_a_pool_gets_memory)

@@ -445,6 +445,28 @@ START_TEST(the_default_stream_of_a_green_context_ends)
 }
 END_TEST
 
+static CUresult get_device_at_the_end(CUdevice *dev)
+{
+	static bool ended;
+
+	if (ended)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	context_gone(CONTEXT);
+	ended = true;
+	return get_device(dev);
+}
+
+/* A later context with its handle has another one. */
+START_TEST(a_context_ends_while_its_stream_becomes_known)
+{
+	const struct key key = stream_key(CU_STREAM_LEGACY, CONTEXT);
+
+	real.cuCtxGetDevice = get_device_at_the_end;
+	ck_assert_ptr_null(stream_of(CU_STREAM_LEGACY));
+	ck_assert_ptr_null(stream_find(&key));
+}
+END_TEST
+
 static CUresult stream_create(CUstream *stream, unsigned int how)
 {
 	(void)how;
@@ -697,6 +719,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
 	tcase_add_loop_test(tc, a_stream_has_the_handle_of_one_that_ends, 0, 3);
 	tcase_add_loop_test(tc, the_default_stream_of_a_green_context_ends, 0, 2);
+	tcase_add_test(tc, a_context_ends_while_its_stream_becomes_known);
 	tcase_add_test(tc, the_driver_refuses_to_end_a_stream);
 	tcase_add_test(tc, frees_before_a_capture_pass);
 	tcase_add_test(tc, a_stream_ends_that_captures);

@@ -263,15 +263,29 @@ static CUresult add_kept(struct waiting_free *f)
 }
 
 /*
- * The memory of @f is free for the program, and waits for the work of f->ctx. The contexts that @f names are
- * known then, by their legacy streams.
+ * With pools_lock held, which it releases to learn about them: the contexts that @f names are known, by their
+ * legacy streams. If there is no host memory for one, the memory of @f is there all the same.
  */
+static CUresult know_contexts(const struct waiting_free *f)
+{
+	struct vmem_info now;
+
+	stream_get(CU_STREAM_LEGACY, f->ctx);
+	stream_get(CU_STREAM_LEGACY, f->info.ctx);
+	if (stream_of(f->ctx) && stream_of(f->info.ctx))
+		return CUDA_SUCCESS;
+	return vmem_lookup(f->info.start, &now) && now.id == f->info.id ? CUDA_ERROR_OUT_OF_MEMORY
+									: CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The memory of @f is free for the program, and waits for the work of f->ctx. */
 static CUresult wait_for_work(struct waiting_free *f)
 {
-	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result;
 
 	pthread_mutex_lock(&pools_lock);
-	if (stream_get(CU_STREAM_LEGACY, f->ctx) && stream_get(CU_STREAM_LEGACY, f->info.ctx))
+	result = know_contexts(f);
+	if (!result)
 		result = add_kept(f);
 	pthread_mutex_unlock(&pools_lock);
 	return result;

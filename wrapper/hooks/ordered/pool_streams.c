@@ -29,6 +29,7 @@ static pthread_cond_t changed =
 /* Under pools_lock: */
 static struct stream *streams, *table; /* all; by key */
 static uint64_t turn;                  /* of the last free; also read without */
+static uint64_t gone;                  /* contexts that have ended */
 static unsigned int enders;            /* threads in end_users() */
 static size_t ends;                    /* of captures, that threads are in; without lock */
 static uint64_t captures;              /* that have begun; without lock */
@@ -188,8 +189,11 @@ static CUevent event_new(CUcontext ctx)
 	return event;
 }
 
-/* The event of a stream that is apart is there before it is needed: the GPU may be full by then. */
-static void learn(CUstream stream, const struct key *key, CUcontext ctx)
+/*
+ * The event of a stream that is apart is there before it is needed: the GPU may be full by then. A default stream
+ * is not added if a context has ended since there were @before: it might be the stream's.
+ */
+static void learn(CUstream stream, const struct key *key, CUcontext ctx, uint64_t before)
 {
 	unsigned int flags = CU_STREAM_DEFAULT;
 	struct stream *s = NULL;
@@ -200,11 +204,13 @@ static void learn(CUstream stream, const struct key *key, CUcontext ctx)
 	if (!key->ctx &&
 	    (real.cuStreamGetCtx(stream, &ctx) || real.cuStreamGetFlags(stream, &flags)))
 		return;
-	served = device_of(ctx, &dev) && is_served(stream, ctx);
+	if (!device_of(ctx, &dev))
+		return;
+	served = is_served(stream, ctx);
 	if (served && flags & CU_STREAM_NON_BLOCKING)
 		event = event_new(ctx);
 	pthread_mutex_lock(&pools_lock);
-	if (!stream_find(key))
+	if (!stream_find(key) && (!key->ctx || gone == before))
 		s = stream_add(key, ctx, dev, served, flags & CU_STREAM_NON_BLOCKING);
 	if (s && !s->event) {
 		s->event = event;
@@ -219,13 +225,18 @@ struct stream *stream_get(CUstream stream, CUcontext ctx)
 {
 	struct key key = stream_key(stream, ctx);
 	struct stream *s = stream_find(&key);
+	uint64_t before;
 
 	if (s)
 		return s;
-	pthread_mutex_unlock(&pools_lock);
-	learn(stream, &key, ctx);
-	pthread_mutex_lock(&pools_lock);
-	return stream_find(&key);
+	do {
+		before = gone;
+		pthread_mutex_unlock(&pools_lock);
+		learn(stream, &key, ctx, before);
+		pthread_mutex_lock(&pools_lock);
+		s = stream_find(&key);
+	} while (!s && before != gone);
+	return s;
 }
 
 static struct waiting *waiting_find(const struct stream *s, const struct pool *p)
@@ -809,6 +820,7 @@ static void forget_streams(CUcontext ctx)
 {
 	struct stream *s;
 
+	gone++;
 	LL_FOREACH(streams, s) {
 		if (s->ctx != ctx && s->owner != ctx)
 			continue;

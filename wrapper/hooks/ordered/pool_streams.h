@@ -98,7 +98,8 @@ bool stream_device(CUstream stream, CUdevice *dev);
 
 /*
  * With pools_lock held, which it releases to learn about an unknown stream; @ctx is current, or @stream is its
- * legacy stream. NULL: no host memory, or the driver does not know it.
+ * legacy stream. NULL: no host memory, or the driver does not know it. A default stream that is found is one of a
+ * context that has not ended, as far as context_gone.h has told.
  */
 struct stream *stream_get(CUstream stream, CUcontext ctx);
 
