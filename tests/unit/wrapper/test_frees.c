@@ -234,6 +234,25 @@ START_TEST(a_context_ends_while_its_memory_is_freed)
 }
 END_TEST
 
+static void end_stream(void)
+{
+	streams_context_ending(CTX2);
+	context_gone(CTX2);
+}
+
+/* The work has ended with it, and the event is another's by then: nobody asks about that. */
+START_TEST(the_context_of_the_stream_ends_behind_the_event_of_a_free)
+{
+	CUdeviceptr ptr = alloc(SIZE);
+
+	current = CTX2;
+	recorded_by = end_stream;
+	OK(frees_ordered(ptr, CU_STREAM_LEGACY));
+	current = CTX1;
+	ck_assert(!is_kept(ptr));
+}
+END_TEST
+
 START_TEST(a_context_ends_behind_the_wait_of_a_free)
 {
 	CUdeviceptr ptr = alloc(SIZE);
@@ -391,6 +410,7 @@ int main(void)
 	tcase_add_test(tc, memory_goes_with_its_context);
 	tcase_add_test(tc, memory_of_a_pool_is_freed_on_another_gpu);
 	tcase_add_loop_test(tc, a_context_ends_while_its_memory_is_freed, 0, 2);
+	tcase_add_test(tc, the_context_of_the_stream_ends_behind_the_event_of_a_free);
 	tcase_add_test(tc, a_context_ends_behind_the_wait_of_a_free);
 	tcase_add_test(tc, a_context_ends_while_a_pool_gets_memory);
 	tcase_add_test(tc, a_context_ends_while_a_block_is_freed);

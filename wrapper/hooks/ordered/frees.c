@@ -22,7 +22,7 @@ struct waiting_free {
 	struct vmem_info info; /* its ctx is NULL: the memory has gone with it */
 	CUcontext ctx; /* whose work must end first, no green one; NULL: it has ended with that */
 	CUevent event; /* of ctx, which follows the work; NULL: all work of ctx */
-	bool asked; /* a thread asks whether the work has ended: meanwhile it stays in the list */
+	bool asked; /* a thread makes it, or asks whether the work has ended: it stays in the list */
 	struct waiting_free *prev, *next;
 };
 
@@ -229,10 +229,10 @@ static void leave_pool(struct pool_block *b)
 }
 
 /*
- * With pools_lock held; releases it meanwhile. Add @f, whose memory vmem keeps. Until then that is an allocation
- * of a pool, if it is one, and afterwards another thread may give its address to others at any time.
+ * With pools_lock held; releases it meanwhile. vmem keeps the memory of @f. Until then that is an allocation of a
+ * pool, if it is one, and afterwards another thread may give its address to others at any time.
  */
-static CUresult add_kept(struct waiting_free *f)
+static CUresult keep(struct waiting_free *f)
 {
 	struct pool_block *b = pool_block_find(f->info.start);
 	struct pool_giver giver;
@@ -242,22 +242,16 @@ static CUresult add_kept(struct waiting_free *f)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (b)
 		b->moving = true;
-	/* Nobody asks yet; but if a context ends meanwhile, it is taken out of @f. */
-	f->asked = true;
-	add(f);
 	pool_giver_begins(&giver, f->info.ctx);
 	pthread_mutex_unlock(&pools_lock);
 	result = vmem_keep(f->info.start, f->info.id);
 	pthread_mutex_lock(&pools_lock);
 	pool_giver_ends(&giver);
-	f->asked = false;
 	if (!list) /* as in ask() */
 		return result;
 	if (b)
 		b->moving = false;
-	if (result)
-		take_out(f);
-	else
+	if (!result)
 		leave_pool(b);
 	return result;
 }
@@ -278,15 +272,38 @@ static CUresult know_contexts(const struct waiting_free *f)
 									: CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The memory of @f is free for the program, and waits for the work of f->ctx. */
-static CUresult wait_for_work(struct waiting_free *f)
+/*
+ * @f enters the list, before it has its event and vmem keeps its memory. Nobody asks about it yet; but if a context
+ * ends meanwhile, it is taken out of @f.
+ */
+static CUresult free_begins(struct waiting_free *f)
 {
 	CUresult result;
 
 	pthread_mutex_lock(&pools_lock);
 	result = know_contexts(f);
+	if (!result) {
+		f->asked = true;
+		add(f);
+	}
+	pthread_mutex_unlock(&pools_lock);
+	return result;
+}
+
+/*
+ * The memory of @f is free for the program, and waits for @event (NULL: all work) of f->ctx, unless that has ended,
+ * and @event with it. On failure @f is in no list, nor if @result is one.
+ */
+static CUresult free_ends(struct waiting_free *f, CUevent event, CUresult result)
+{
+	pthread_mutex_lock(&pools_lock);
+	if (f->ctx)
+		f->event = event;
 	if (!result)
-		result = add_kept(f);
+		result = keep(f);
+	f->asked = false;
+	if (result && list)
+		take_out(f);
 	pthread_mutex_unlock(&pools_lock);
 	return result;
 }
@@ -298,7 +315,9 @@ static CUresult free_later(const struct vmem_info *info)
 
 	if (f) {
 		*f = (struct waiting_free){.info = *info, .ctx = info->ctx};
-		result = wait_for_work(f);
+		result = free_begins(f);
+		if (!result)
+			result = free_ends(f, NULL, CUDA_SUCCESS);
 	}
 	if (result)
 		free(f);
@@ -365,7 +384,25 @@ static CUresult record_for_owner(CUstream stream, CUcontext ctx, CUcontext owner
 	return result || ctx == owner ? result : hand_over(event, owner);
 }
 
-/* Free the memory of @f after the work that @stream has. */
+/* The same. Free the memory of @f after the work that @stream has. */
+static CUresult record_and_keep(CUstream stream, CUcontext ctx, struct waiting_free *f)
+{
+	CUcontext owner = f->ctx;
+	CUevent event = NULL;
+	CUresult result = free_begins(f);
+
+	if (result)
+		return result;
+	result = record_for_owner(stream, ctx, owner, &event);
+	/* For an event, which the driver does not need: the whole context of the stream is waited for. */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		result = CUDA_SUCCESS;
+	result = free_ends(f, event, result);
+	if (result && f->event)
+		real.cuEventDestroy_v2(f->event);
+	return result;
+}
+
 static CUresult free_after(CUstream stream, struct waiting_free *f)
 {
 	CUcontext ctx = NULL;
@@ -378,12 +415,7 @@ static CUresult free_after(CUstream stream, struct waiting_free *f)
 	f->ctx = green_owner(ctx);
 	result = current_enter(ctx, &pushed);
 	if (!result)
-		result = record_for_owner(stream, ctx, f->ctx, &f->event);
-	/* For an event, which the driver does not need: the whole context of the stream is waited for. */
-	if (!result || result == CUDA_ERROR_OUT_OF_MEMORY)
-		result = wait_for_work(f);
-	if (result && f->event)
-		real.cuEventDestroy_v2(f->event);
+		result = record_and_keep(stream, ctx, f);
 	current_leave(pushed);
 	return result;
 }
@@ -424,12 +456,16 @@ CUresult frees_now(CUdeviceptr ptr)
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? free_later(&info) : result;
 }
 
-/* Its work has ended with it, and its events and its memory are gone. No thread asks about them. */
+/*
+ * Its work has ended with it, and its events and its memory are gone. No thread asks about them. Who finds the context
+ * by its streams, and adds a free under the same lock, is before this.
+ */
 static void context_ended(CUcontext ctx)
 {
 	struct waiting_free *f;
 
 	pthread_mutex_lock(&pools_lock);
+	streams_context_ended(ctx);
 	DL_FOREACH(list, f) {
 		if (f->ctx == ctx) {
 			f->ctx = NULL;

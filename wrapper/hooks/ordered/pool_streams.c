@@ -6,7 +6,6 @@
 #include "common/system/forks.h"
 #include "common/gpu/gpu.h"
 #include "common/system/threads.h"
-#include "vmem/context_gone.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/ordered/entering.h"
 #include "wrapper/hooks/ordered/fence.h"
@@ -844,16 +843,12 @@ void streams_green_ended(CUcontext ctx)
 	pthread_mutex_unlock(&pools_lock);
 }
 
-static void context_ended(CUcontext ctx)
+void streams_context_ended(CUcontext ctx)
 {
-	pthread_mutex_lock(&pools_lock);
 	end_uses(ctx); /* it may have ended unexpectedly */
 	pool_blocks_forget(ctx);
 	forget_streams(ctx);
-	pthread_mutex_unlock(&pools_lock);
 }
-
-CONTEXT_GONE(context_ended);
 
 uint64_t streams_captures(void)
 {

@@ -191,6 +191,12 @@ void streams_forget(CUstream stream);
 void streams_context_ending(CUcontext ctx);
 void streams_context_lives(CUcontext ctx);
 
+/*
+ * With pools_lock held, which it releases at first, to wait for the threads that use them: the streams of @ctx have
+ * ended with it, and so have the blocks of its memory.
+ */
+void streams_context_ended(CUcontext ctx);
+
 /* The green context @ctx has ended, with its default streams. With its primary context it ends by itself. */
 void streams_green_ended(CUcontext ctx);
 
