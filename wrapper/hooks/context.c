@@ -24,7 +24,7 @@
  * an ended context to a new one before the modules have forgotten the old one. It is held across
  * the real calls, also while a destroy waits for the GPU, and across the waits for a drain that is
  * inside the context (contexts_ending()) and for threads that give back or keep its memory
- * (pool_blocks_forget()). That is safe: in these calls the driver calls no function of the program
+ * (pool_givers_wait_of()). That is safe: in these calls the driver calls no function of the program
  * that may make CUDA calls, no other lock is held when this one is taken, and a thread that waits
  * for it is inside the gate like its holder, so a pause waits for both. Primary contexts that the
  * CUDA runtime retains through its own tables are not seen.

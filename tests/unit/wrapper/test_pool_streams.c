@@ -585,7 +585,7 @@ START_TEST(a_context_ends_while_a_thread_gives_back_its_memory)
 	pool_giver_begins(&other, HANDLE(9));
 	pool_giver_begins(&giver, CONTEXT);
 	ck_assert_int_eq(pthread_create(&thread, NULL, give, &giver), 0);
-	pool_blocks_forget(CONTEXT);
+	pool_givers_wait_of(CONTEXT);
 	ck_assert_ptr_null(other.next);
 	pthread_mutex_unlock(&pools_lock);
 	pthread_join(thread, NULL);

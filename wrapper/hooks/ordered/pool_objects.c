@@ -191,6 +191,25 @@ bool pool_givers_wait(void)
 	return any;
 }
 
+static bool is_giving(CUcontext ctx)
+{
+	const struct pool_giver *giver;
+
+	DL_FOREACH(givers, giver)
+		if (giver->ctx == ctx)
+			break;
+	return giver;
+}
+
+bool pool_givers_wait_of(CUcontext ctx)
+{
+	bool any = is_giving(ctx);
+
+	while (is_giving(ctx))
+		pthread_cond_wait(&given, &pools_lock);
+	return any;
+}
+
 /*
  * Releases lock meanwhile. False: the driver does not unmap it. Any allocation may have the memory at once
  * after vmem_free_kept(), so it is that of no block before.
@@ -397,23 +416,10 @@ void pool_device_forget(CUdevice dev)
 	current[dev].known = false;
 }
 
-static bool is_giving(CUcontext ctx)
-{
-	const struct pool_giver *giver;
-
-	DL_FOREACH(givers, giver)
-		if (giver->ctx == ctx)
-			break;
-	return giver;
-}
-
-/* The streams end with the context. Whoever frees a block in one of them has it in use until then. */
 void pool_blocks_forget(CUcontext ctx)
 {
 	struct pool_block *b, *next;
 
-	while (is_giving(ctx))
-		pthread_cond_wait(&given, &pools_lock);
 	HASH_ITER(hh, blocks, b, next) {
 		if (b->ctx != ctx)
 			continue;

@@ -91,8 +91,8 @@ void pool_shrink(struct pool *p, size_t keep);
 /*
  * With pools_lock held. Between the first two functions a thread gives back memory without the lock,
  * or asks whether it may, or lets vmem keep it. pool_givers_wait() waits for the threads that have begun by
- * then, and releases the lock meanwhile. Only one that asks about memory of frees.c without an event may
- * wait for work on the GPU. False: there are none.
+ * then, and pool_givers_wait_of() for those with memory of @ctx; both release the lock meanwhile. Only one that asks
+ * about memory of frees.c without an event may wait for work on the GPU. False: there are none.
  */
 struct pool_giver {
 	uint64_t number;
@@ -102,6 +102,7 @@ struct pool_giver {
 void pool_giver_begins(struct pool_giver *giver, CUcontext ctx);
 void pool_giver_ends(struct pool_giver *giver);
 bool pool_givers_wait(void);
+bool pool_givers_wait_of(CUcontext ctx);
 
 /* With pools_lock held. */
 struct pool_block *pool_block_find(CUdeviceptr ptr);
@@ -113,8 +114,8 @@ bool pool_block_add(struct pool_block *b);
 void pool_block_remove(struct pool_block *b);
 
 /*
- * With pools_lock held; releases it meanwhile: the memory of @ctx has gone with it. Behind it no block is of @ctx,
- * and no thread gives back or keeps one, so that others may get the addresses.
+ * With pools_lock held: the memory of @ctx has gone with it, and its streams. No thread uses these, nor gives back or
+ * keeps memory of @ctx, so no thread has a block that is of @ctx. Behind it none is, and others may get the addresses.
  */
 void pool_blocks_forget(CUcontext ctx);
 

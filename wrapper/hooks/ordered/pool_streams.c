@@ -664,13 +664,19 @@ void streams_context_passed(CUcontext ctx, uint64_t until)
 			note_passed(s, until);
 }
 
-/* With pools_lock held; releases it while it waits: until no thread uses @s, which is ending. */
-static void end_users(struct stream *s)
+/*
+ * With pools_lock held; releases it while it waits: until no thread uses @s, which is ending. False: it had not to
+ * wait.
+ */
+static bool end_users(struct stream *s)
 {
+	bool any = s->users || s->asking;
+
 	enders++;
 	while (s->users || s->asking)
 		pthread_cond_wait(&changed, &pools_lock);
 	enders--;
+	return any;
 }
 
 static bool is_capturing(CUstream stream)
@@ -787,15 +793,20 @@ static void set_ending(CUcontext ctx, bool ending)
 			s->ending = ending;
 }
 
-/* With pools_lock held; releases it while it waits: no thread uses the streams of @ctx from now on. */
-static void end_uses(CUcontext ctx)
+/*
+ * With pools_lock held; releases it while it waits for the threads that use streams of @ctx. False: there are none;
+ * else others may have begun meanwhile, as allocations do.
+ */
+static bool end_uses(CUcontext ctx)
 {
 	struct stream *s;
+	bool any = false;
 
 	set_ending(ctx, true);
 	LL_FOREACH(streams, s)
 		if (s->ctx == ctx)
-			end_users(s);
+			any = end_users(s) || any;
+	return any;
 }
 
 void streams_context_ending(CUcontext ctx)
@@ -845,7 +856,9 @@ void streams_green_ended(CUcontext ctx)
 
 void streams_context_ended(CUcontext ctx)
 {
-	end_uses(ctx); /* it may have ended unexpectedly */
+	/* It may have ended unexpectedly, and allocations begin all the time. */
+	while (end_uses(ctx) || pool_givers_wait_of(ctx))
+		;
 	pool_blocks_forget(ctx);
 	forget_streams(ctx);
 }
