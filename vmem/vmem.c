@@ -22,8 +22,10 @@ static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdevicept
 	return CUDA_SUCCESS;
 }
 
-CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
+CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr,
+		    unsigned long long *id)
 {
+	struct vmem_info info;
 	struct device *d;
 	CUresult rc;
 
@@ -41,6 +43,8 @@ CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 		d->stats.carried += size;
 		d->stats.nalloc++;
 	}
+	if (rc == CUDA_SUCCESS && id && vmem_lookup(*ptr, &info))
+		*id = info.id;
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }

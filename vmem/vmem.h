@@ -99,10 +99,11 @@ int vmem_init(const struct cuda_driver *drv);
  * Allocate @size bytes (> 0) of @dev's memory for @ctx, aligned to 512 bytes at least. @ctx, or a
  * green context of it, must be current in the calling thread. vmem gives back the idle memory that it
  * keeps before it returns CUDA_ERROR_OUT_OF_MEMORY. CUDA_ERROR_NOT_SUPPORTED if the driver cannot map
- * @dev's memory in granules, or does not reserve the addresses that we need. *@ptr is untouched on
- * failure.
+ * @dev's memory in granules, or does not reserve the addresses that we need. *@id (NULL: not asked for) is that of
+ * the allocation. Both are untouched on failure.
  */
-CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
+CUresult vmem_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr,
+		    unsigned long long *id);
 
 /*
  * Free the allocation that starts at @ptr. The GPU must be done with it. @id is that of the allocation, if

@@ -72,7 +72,7 @@ static CUdeviceptr alloc_at(CUdeviceptr at, size_t size)
 	CUdeviceptr ptr;
 
 	next_real = at;
-	ck_assert_int_eq(vmem_alloc(CTX, 0, size, &ptr), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_alloc(CTX, 0, size, &ptr, NULL), CUDA_SUCCESS);
 	ck_assert_uint_eq(ptr - VMEM_BASE < SPACE_SIZE, 1);
 	return ptr;
 }

@@ -56,7 +56,7 @@ CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	/* For programs that share memory with processes outside cudaw. */
 	if (addressing_asked() == ADDRESSING_NATIVE)
 		return alloc_native(dptr, bytesize);
-	result = memory_alloc(green_owner(ctx), dev, bytesize, dptr);
+	result = memory_alloc(green_owner(ctx), dev, bytesize, dptr, NULL);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
 	pr_err_once("%s" NOT_MAPPED,

@@ -179,7 +179,7 @@ static inline void start_job(const size_t *sizes, int n)
 	w.n = n;
 	for (int b = 0; b < n - 2; b++) {
 		ck_assert_int_eq(w.drv.cuCtxSetCurrent(ctx[b % 2]), 0);
-		ck_assert_int_eq(vmem_alloc(ctx[b % 2], 0, sizes[b], &w.buffers[b]), 0);
+		ck_assert_int_eq(vmem_alloc(ctx[b % 2], 0, sizes[b], &w.buffers[b], NULL), 0);
 		fill(b);
 	}
 	make_objects();

@@ -318,7 +318,7 @@ START_TEST(a_large_allocation)
 
 	start_driver(&ctx[0], &ctx[1]);
 	ck_assert_int_eq(w.drv.cuCtxSetCurrent(ctx[0]), 0);
-	ck_assert_int_eq(vmem_alloc(ctx[0], 0, size, &large), 0);
+	ck_assert_int_eq(vmem_alloc(ctx[0], 0, size, &large, NULL), 0);
 	end = (unsigned char *)large + size;
 	memset(end - 6 * MB, 7, 6 * MB);
 	OK(yield(4 * MB));

@@ -149,7 +149,7 @@ static void start_job(void)
 	CUdeviceptr buffer;
 
 	setenv("CUDAW_RUNTIME_DIR", "none", 1);
-	ck_assert_int_eq(vmem_alloc(ctx, 0, SIZE, &buffer), 0);
+	ck_assert_int_eq(vmem_alloc(ctx, 0, SIZE, &buffer, NULL), 0);
 	ck_assert_int_eq(drv.cuMemCreate(&exported, SIZE, &prop, 0), 0);
 	ck_assert_int_eq(objects_import_begin(&name, &import), 0);
 	ck_assert_int_eq(import_once(1), 0);

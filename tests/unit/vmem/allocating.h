@@ -25,7 +25,7 @@ static inline CUdeviceptr alloc_on(CUcontext ctx, CUdevice dev, size_t size)
 {
 	CUdeviceptr ptr;
 
-	OK(vmem_alloc(ctx, dev, size, &ptr));
+	OK(vmem_alloc(ctx, dev, size, &ptr, NULL));
 	return ptr;
 }
 

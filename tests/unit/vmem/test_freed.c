@@ -18,7 +18,7 @@ static CUdeviceptr alloc(size_t size)
 {
 	CUdeviceptr ptr;
 
-	ck_assert_int_eq(vmem_alloc(ctx, 0, size, &ptr), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_alloc(ctx, 0, size, &ptr, NULL), CUDA_SUCCESS);
 	return ptr;
 }
 
@@ -156,7 +156,7 @@ START_TEST(there_are_few_addresses)
 	calls = fake.calls;
 	ptr = alloc(2 * GB);
 	ck_assert_uint_le(fake.calls, calls + 10);
-	ck_assert_int_eq(vmem_alloc(ctx, 0, 60 * GB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(ctx, 0, 60 * GB, &ptr, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	for (size_t i = 0; i < 60; i++)
 		ck_assert_int_eq(vmem_free(ptrs[i], 0), CUDA_SUCCESS);
 	ck_assert_uint_ge((uint32_t)alloc(700 * MB), 0x50000000);

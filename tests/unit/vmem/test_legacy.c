@@ -41,7 +41,7 @@ static CUdeviceptr make(size_t size)
 {
 	CUdeviceptr at;
 
-	OK(vmem_alloc(ctx, 0, size, &at));
+	OK(vmem_alloc(ctx, 0, size, &at, NULL));
 	return at;
 }
 

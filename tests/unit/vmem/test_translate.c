@@ -295,7 +295,7 @@ START_TEST(regions_that_are_scattered)
 		ck_assert_uint_eq(vmem_regions(NULL, 0), live);
 	}
 	for (size_t less = 1 * MB; less <= 8192 * MB; less *= 2)
-		ck_assert_int_eq(vmem_alloc(CTX, 0, -less, &none), CUDA_ERROR_OUT_OF_MEMORY);
+		ck_assert_int_eq(vmem_alloc(CTX, 0, -less, &none, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(none, 42);
 }
 END_TEST

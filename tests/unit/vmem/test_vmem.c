@@ -141,10 +141,10 @@ START_TEST(bad_arguments)
 	ck_assert_int_eq(vmem_region_unmap(large + VMEM_GRANULE), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_region_map(VMEM_BASE + GB), CUDA_ERROR_INVALID_VALUE);
 
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 0, &ptr), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_alloc(CTX1, 64, 1, &ptr), CUDA_ERROR_INVALID_VALUE);
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, SIZE_MAX, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
-	ck_assert_int_eq(vmem_alloc(CTX1, FAKE_NO_VMM, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 0, &ptr, NULL), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_alloc(CTX1, 64, 1, &ptr, NULL), CUDA_ERROR_INVALID_VALUE);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, SIZE_MAX, &ptr, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(CTX1, FAKE_NO_VMM, 1, &ptr, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	ck_assert_int_eq(vmem_access_enable(CTX2, 64, CTX1, 0), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_int_eq(vmem_access_enable(CTX2, 1, CTX1, -1), CUDA_ERROR_INVALID_VALUE);
 	ck_assert_uint_eq(ptr, 42);
@@ -250,7 +250,7 @@ START_TEST(addresses_come_in_smaller_segments_too)
 	OK(vmem_free(last, 0));
 	OK(vmem_free(tail, 0));
 	ck_assert_uint_eq(alloc(40 * GB), VMEM_BASE + 64 * GB);
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 65 * GB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 65 * GB, &ptr, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(ptr, 42);
 	ck_assert(vmem_contains(VMEM_BASE + 128 * GB - 1));
 	ck_assert(!vmem_contains(VMEM_BASE + 128 * GB));
@@ -262,8 +262,8 @@ START_TEST(addresses_elsewhere_are_refused)
 	CUdeviceptr ptr;
 
 	fake.reserve_at = 0x7f0000000000;
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, GB, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 1, &ptr, NULL), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, GB, &ptr, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	ck_assert_uint_eq(fake.count[FAKE_RESERVE], 1);
 	ck_assert_uint_eq(fake.nreserved, 0);
 	ck_assert(!vmem_contains(0x7f0000000000));
@@ -277,12 +277,13 @@ START_TEST(no_addresses_at_all_are_a_refusal)
 	unsigned int tries;
 
 	fake.reserve_max = 32 * GB;
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 2 * SPACE_SEGMENT, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 1, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 2 * SPACE_SEGMENT, &ptr, NULL),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 1, &ptr, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	tries = fake.count[FAKE_RESERVE];
 	ck_assert_uint_gt(tries, 1);
 	fake.reserve_max = 0;
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, GB, &ptr), CUDA_ERROR_NOT_SUPPORTED);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, GB, &ptr, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	ck_assert_uint_eq(fake.count[FAKE_RESERVE], tries);
 	ck_assert_uint_eq(ptr, 42);
 	check_stats(0, 0, 0, 0);

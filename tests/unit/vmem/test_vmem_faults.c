@@ -10,12 +10,12 @@ START_TEST(out_of_memory_changes_nothing)
 
 	fake.limit[0] = 200 * MB;
 	alloc(90 * MB);
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 150 * MB, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 150 * MB, &ptr, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(ptr, 42);
 	check_stats(90 * MB, 90 * MB, 0, 1);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 1);
 	/* Slabs grow smaller again before they fail: every byte can be had. */
-	while (vmem_alloc(CTX1, 0, MB, &ptr) == CUDA_SUCCESS)
+	while (vmem_alloc(CTX1, 0, MB, &ptr, NULL) == CUDA_SUCCESS)
 		n++;
 	ck_assert_uint_eq(n, 110);
 	check_stats(200 * MB, 200 * MB, 0, 111);
@@ -143,7 +143,7 @@ START_TEST(a_failed_map_that_is_not_undone)
 	struct vmem_region region;
 	CUdeviceptr ptr;
 
-	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr));
+	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr, NULL));
 	ck_assert_uint_eq(vmem_regions(&region, 1), 1);
 	OK(vmem_region_unmap(region.start));
 	fake.fail_with = CUDA_ERROR_UNKNOWN;
@@ -174,15 +174,15 @@ START_TEST(a_failed_allocation_that_is_not_undone)
 {
 	CUdeviceptr ptr, first;
 
-	OK(vmem_alloc(CTX1, 0, 8 << 20, &first));
+	OK(vmem_alloc(CTX1, 0, 8 << 20, &first, NULL));
 	fake.fail_with = CUDA_ERROR_UNKNOWN;
 	fake.fail_at = fake.calls + 4;
 	fake.unmap_fails = CUDA_ERROR_NOT_READY;
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 8 << 20, &ptr), CUDA_ERROR_UNKNOWN);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 8 << 20, &ptr, NULL), CUDA_ERROR_UNKNOWN);
 	ck_assert_int_eq(fake.failed_call, FAKE_ACCESS);
 	ck_assert_uint_eq(vmem_regions(NULL, 0), 1);
 	ck_assert(!vmem_has_left()); /* no allocation waits for it */
-	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr));
+	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr, NULL));
 	vmem_trim();
 	ck_assert_uint_eq(fake.used[0], 24 << 20);
 	fake.unmap_fails = CUDA_SUCCESS;
@@ -200,7 +200,7 @@ START_TEST(a_handle_that_is_released_late)
 {
 	CUdeviceptr ptr;
 
-	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr));
+	OK(vmem_alloc(CTX1, 0, 8 << 20, &ptr, NULL));
 	OK(vmem_region_unmap(ptr));
 	fake.fail_with = CUDA_ERROR_UNKNOWN;
 	fake.fail_at = fake.calls + 3;
@@ -220,7 +220,7 @@ START_TEST(a_doomed_map_takes_nothing)
 	alloc(1);
 	created = fake.count[FAKE_CREATE];
 	fake.limit[0] = 2 * VMEM_PIECE;
-	ck_assert_int_eq(vmem_alloc(CTX1, 0, 3 * VMEM_PIECE, &ptr), CUDA_ERROR_OUT_OF_MEMORY);
+	ck_assert_int_eq(vmem_alloc(CTX1, 0, 3 * VMEM_PIECE, &ptr, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(ptr, 42);
 	ck_assert_uint_eq(fake.count[FAKE_CREATE], created);
 }
@@ -264,9 +264,9 @@ static void scenario(void)
 {
 	CUdeviceptr a, b, c;
 
-	STEP(vmem_alloc(CTX1, 0, 4 * KB, &a));
-	STEP(vmem_alloc(CTX1, 0, VMEM_PIECE + 36 * MB, &b));
-	STEP(vmem_alloc(CTX1, 0, 4 * VMEM_PIECE + MB, &c));
+	STEP(vmem_alloc(CTX1, 0, 4 * KB, &a, NULL));
+	STEP(vmem_alloc(CTX1, 0, VMEM_PIECE + 36 * MB, &b, NULL));
+	STEP(vmem_alloc(CTX1, 0, 4 * VMEM_PIECE + MB, &c, NULL));
 	STEP(vmem_access_enable(CTX2, 1, CTX1, 0));
 	STEP(vmem_region_unmap(b + VMEM_PIECE));
 	STEP(vmem_region_unmap(b));

@@ -35,7 +35,7 @@ static void *churn(void *arg)
 			continue;
 		}
 		sizes[k] = seed >> 32 & 1023 ? 1 + (seed >> 34) % (64 * KB) : 3 * MB;
-		FAKE_MUST(vmem_alloc(ctx, t % 2, sizes[k], &ptrs[k]) == CUDA_SUCCESS);
+		FAKE_MUST(vmem_alloc(ctx, t % 2, sizes[k], &ptrs[k], NULL) == CUDA_SUCCESS);
 		__atomic_store_n(&shared[t], ptrs[k], __ATOMIC_SEQ_CST);
 	}
 	for (int k = 0; k < 16; k++)
@@ -116,7 +116,7 @@ static void *fail_slowly(void *arg)
 	CUdeviceptr at;
 
 	(void)arg;
-	FAKE_MUST(vmem_alloc(CTX2, 1, 4 * MB, &at) == CUDA_ERROR_OUT_OF_MEMORY);
+	FAKE_MUST(vmem_alloc(CTX2, 1, 4 * MB, &at, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
 	return NULL;
 }
 

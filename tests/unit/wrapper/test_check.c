@@ -19,7 +19,7 @@ static void setup(void)
 	ck_assert_int_eq(vmem_init(&fake_driver), 0);
 	vmem_watch();
 	check_start(CHECK_FAILS);
-	ck_assert_int_eq(vmem_alloc((CUcontext)0x1000, 0, BYTES, &ptr), CUDA_SUCCESS);
+	ck_assert_int_eq(vmem_alloc((CUcontext)0x1000, 0, BYTES, &ptr, NULL), CUDA_SUCCESS);
 }
 
 START_TEST(ranges)

@@ -18,8 +18,12 @@ static bool passed;
 static void (*recorded_by)(void); /* called in each cuEventRecord() */
 static CUcontext current = CTX1, before_push, ended;
 
+static void (*asked_by)(void); /* called in each cuCtxGetCurrent() */
+
 static CUresult get_current(CUcontext *ctx)
 {
+	if (asked_by)
+		asked_by();
 	*ctx = current;
 	return CUDA_SUCCESS;
 }
@@ -333,6 +337,41 @@ START_TEST(a_context_ends_while_a_pool_gets_memory)
 }
 END_TEST
 
+static bool comes_again;
+
+/* Between the look for free memory and the allocation of other memory. */
+static void end_between(void)
+{
+	const struct stream *s = legacy_stream();
+
+	if (!s || s->users || !pool_find(handle)->blocks)
+		return;
+	asked_by = NULL;
+	end_context();
+	if (!comes_again)
+		return;
+	ended = NULL;
+	pthread_mutex_lock(&pools_lock);
+	ck_assert_ptr_nonnull(stream_get(CU_STREAM_LEGACY, CTX1));
+	pthread_mutex_unlock(&pools_lock);
+}
+
+/* Even if the next context has its handle, the memory is not that of a pool, nor does it stay allocated. */
+START_TEST(a_context_ends_before_a_pool_gets_memory)
+{
+	struct pool *p = pool_begin();
+	struct vmem_stats st;
+
+	comes_again = _i;
+	asked_by = end_between;
+	ck_assert_int_eq(alloc_pooled(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	ck_assert_ptr_null(asked_by);
+	ck_assert_uint_eq(p->blocks + p->reserved + p->used, 0);
+	vmem_get_device_stats(0, &st);
+	ck_assert_uint_eq(st.nalloc, 0);
+}
+END_TEST
+
 static pthread_t ender;
 
 static void *tell_that_it_is_gone(void *arg)
@@ -413,6 +452,7 @@ int main(void)
 	tcase_add_test(tc, the_context_of_the_stream_ends_behind_the_event_of_a_free);
 	tcase_add_test(tc, a_context_ends_behind_the_wait_of_a_free);
 	tcase_add_test(tc, a_context_ends_while_a_pool_gets_memory);
+	tcase_add_loop_test(tc, a_context_ends_before_a_pool_gets_memory, 0, 2);
 	tcase_add_test(tc, a_context_ends_while_a_block_is_freed);
 	tcase_add_test(tc, an_allocation_gets_free_memory);
 	suite_add_tcase(suite, tc);

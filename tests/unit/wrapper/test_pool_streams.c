@@ -369,6 +369,19 @@ START_TEST(a_stream_ends_that_others_wait_for)
 }
 END_TEST
 
+START_TEST(a_stream_ends_while_a_thread_holds_its_object)
+{
+	struct stream *s = stream_of(STREAM(0));
+
+	s->holds++;
+	streams_ended(streams_ending(STREAM(0)), false);
+	ck_assert_ptr_ne(stream_of(STREAM(1)), s);
+	ck_assert_ptr_eq(s->ctx, CONTEXT);
+	s->holds--;
+	ck_assert_ptr_eq(stream_of(STREAM(2)), s);
+}
+END_TEST
+
 /* Nothing that is later added to an object survives its stream either. */
 START_TEST(a_stream_gets_nothing_of_the_one_before)
 {
@@ -715,6 +728,7 @@ int main(void)
 	tcase_add_test(tc, a_stream_ends_on_a_full_gpu);
 	tcase_add_test(tc, an_idle_stream_ends);
 	tcase_add_test(tc, a_stream_ends_that_others_wait_for);
+	tcase_add_test(tc, a_stream_ends_while_a_thread_holds_its_object);
 	tcase_add_test(tc, a_stream_gets_nothing_of_the_one_before);
 	tcase_add_test(tc, a_stream_has_ended_in_a_context_that_ends);
 	tcase_add_loop_test(tc, a_stream_has_the_handle_of_one_that_ends, 0, 3);

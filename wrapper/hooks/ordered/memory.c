@@ -69,7 +69,8 @@ static bool is_given_back(CUdevice dev, bool first)
 	return vmem_given_back() != seen;
 }
 
-CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr *dptr)
+CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr *dptr,
+		      unsigned long long *id)
 {
 	unsigned int tries = TRIES;
 	CUresult result;
@@ -78,7 +79,7 @@ CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t bytesize, CUdeviceptr 
 	fence_reserve(ctx);
 	do {
 		memory_try_begins();
-		result = vmem_alloc(ctx, dev, bytesize, dptr);
+		result = vmem_alloc(ctx, dev, bytesize, dptr, id);
 	} while (result == CUDA_ERROR_OUT_OF_MEMORY && --tries &&
 		 is_given_back(dev, tries == TRIES - 1));
 	return result;

@@ -21,7 +21,8 @@ bool memory_give_back(void);
  * Allocate @size bytes of @dev's memory as vmem_alloc(). If there is none, memory whose free has passed
  * is given back first.
  */
-CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr);
+CUresult memory_alloc(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr,
+		      unsigned long long *id);
 
 /*
  * The driver has no memory for an allocation of @bytes (0: that is no device memory) by the call that

@@ -118,7 +118,7 @@ static struct stream *stream_object(CUcontext ctx)
 	struct stream *s;
 
 	LL_FOREACH(streams, s)
-		if (s->gone && !s->count && !s->users && !s->asking && !s->ending &&
+		if (s->gone && !s->count && !s->users && !s->holds && !s->asking && !s->ending &&
 		    (s->ctx == ctx || (!s->event && !s->mark))) {
 			*s = (struct stream){.event = s->event,
 					     .mark = s->mark,

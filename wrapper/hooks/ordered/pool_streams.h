@@ -67,6 +67,7 @@ struct stream {
 	bool ending;        /* no thread may use the stream or the event from now on */
 	bool asking;        /* a thread asks the driver about the stream and the event */
 	unsigned int users; /* threads that use it without the lock, for a moment */
+	unsigned int holds; /* of threads for which the object is not used again */
 	CUevent event;      /* of ctx; NULL: the driver has made none yet */
 	CUevent mark;       /* of ctx; unless apart, each free records it first; or NULL */
 	uint64_t last;      /* the turn of the last free */

@@ -91,19 +91,20 @@ static struct pool_block *find_free(const struct stream *s, struct pool *p, size
 	return pool_list_find(&p->passed, size);
 }
 
-/* With pools_lock held: @b is a block, unless its context has ended, and the memory with it; @s was its stream. */
+/* With pools_lock held: @b is a block, unless its context, that of @s, has ended, and the memory with it. */
 static CUresult add_block(const struct stream *s, struct pool_block *b)
 {
-	if (s->ctx != b->ctx)
+	if (!s->ctx)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	return pool_block_add(b) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A block of vmem's memory for @p, on the device of @ctx, which was that of @s. */
+/* A block of vmem's memory for @p, on the device of @ctx, that of @s, whose object the caller holds. */
 static CUresult alloc_block(const struct stream *s, CUcontext ctx, struct pool *p, size_t size,
 			    CUdeviceptr *ptr)
 {
 	struct pool_block *b = calloc(1, sizeof(*b));
+	unsigned long long id = 0;
 	CUdeviceptr at;
 	CUresult result;
 	bool pushed;
@@ -112,7 +113,7 @@ static CUresult alloc_block(const struct stream *s, CUcontext ctx, struct pool *
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = current_enter(ctx, &pushed);
 	if (!result)
-		result = memory_alloc(ctx, p->dev, size, &at);
+		result = memory_alloc(ctx, p->dev, size, &at, &id);
 	current_leave(pushed);
 	if (result) {
 		free(b);
@@ -123,12 +124,12 @@ static CUresult alloc_block(const struct stream *s, CUcontext ctx, struct pool *
 	pthread_mutex_lock(&pools_lock);
 	result = add_block(s, b);
 	pthread_mutex_unlock(&pools_lock);
-	if (!result)
+	if (!result) {
 		*ptr = at;
-	else
-		free(b);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		vmem_free(at, 0);
+		return result;
+	}
+	free(b);
+	vmem_free(at, id); /* unless it has gone with its context */
 	return result;
 }
 
@@ -173,10 +174,12 @@ static CUresult alloc_at_once(CUstream stream, CUcontext ctx, const CUmemoryPool
 	if (b)
 		return reuse(s, p, b, size, ptr);
 	ctx = s->ctx;
+	s->holds++;
 	stream_end_use(s);
 	pthread_mutex_unlock(&pools_lock);
 	result = alloc_block(s, ctx, p, size, ptr);
 	pthread_mutex_lock(&pools_lock);
+	s->holds--;
 	p->blocks--;
 	pthread_mutex_unlock(&pools_lock);
 	return result;
