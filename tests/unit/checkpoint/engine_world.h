@@ -45,10 +45,14 @@ static inline unsigned char byte_at(int b, size_t i)
 	return (unsigned char)((i * 2654435761u >> 13) + b * 31 + w.generation);
 }
 
-/* The bytes that are written and looked at: those around each page's begin, and some in between. */
+/* The bytes that are written and looked at: the first three of each page, and some in between. */
 static inline size_t next_byte(size_t i)
 {
-	return i + (i % 4096 ? 997 : 1);
+	size_t in_page = i % 4096;
+
+	if (in_page < 2)
+		return i + 1;
+	return in_page + 97 < 4096 ? i + 97 : i - in_page + 4096;
 }
 
 static inline void fill(int b)
