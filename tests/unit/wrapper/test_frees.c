@@ -380,19 +380,25 @@ static void *tell_that_it_is_gone(void *arg)
 	return arg;
 }
 
-static void end_unexpectedly(void)
+/* Returns once the end waits, or is over. */
+static void end_begins(void *(*end)(void *))
 {
 	const struct stream *s = legacy_stream();
 	bool begun = false;
 
-	recorded_by = NULL;
-	pthread_create(&ender, NULL, tell_that_it_is_gone, NULL);
+	pthread_create(&ender, NULL, end, NULL);
 	while (!begun) {
 		sched_yield();
 		pthread_mutex_lock(&pools_lock);
 		begun = s->ending || !s->ctx;
 		pthread_mutex_unlock(&pools_lock);
 	}
+}
+
+static void end_unexpectedly(void)
+{
+	recorded_by = NULL;
+	end_begins(tell_that_it_is_gone);
 }
 
 /* It waits for the thread, which has the block. */
@@ -413,6 +419,7 @@ END_TEST
 START_TEST(an_allocation_gets_free_memory)
 {
 	struct pool *p = pool_begin();
+	const struct stream *s;
 	pthread_t threads[2];
 	bool taken = false;
 	CUresult result;
@@ -428,12 +435,17 @@ START_TEST(an_allocation_gets_free_memory)
 		taken = !p->idle;
 		pthread_mutex_unlock(&pools_lock);
 	}
-	ck_assert_uint_eq(legacy_stream()->users, 1);
+	end_begins(end_in_thread);
+	s = legacy_stream();
+	ck_assert_ptr_nonnull(s);
+	ck_assert_uint_eq(s->users, 1);
 	__atomic_store_n(&fake.slow[0], false, __ATOMIC_RELEASE);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
+	pthread_join(ender, NULL);
 	OK(result);
-	ck_assert_uint_eq(legacy_stream()->users, 0);
+	ck_assert_ptr_null(legacy_stream());
+	ck_assert_uint_eq(p->blocks + p->reserved + p->used + p->idle, 0);
 }
 END_TEST
 
