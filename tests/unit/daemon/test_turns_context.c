@@ -367,6 +367,39 @@ START_TEST(one_without_memory_counts_by_its_context)
 }
 END_TEST
 
+/* It needs no room, but a word that the GPU is its own. Or another one comes to run there meanwhile. */
+START_TEST(one_without_memory_is_asked_for_again)
+{
+	struct account *back = runs(10, 0), *bare = out(0, 0, true), *newcomer = NULL;
+
+	turns_restored(t, back->id, false, now);
+	decide(100);
+	gives_all(back, false);
+	if (_i) {
+		newcomer = runs(10, 0);
+		turns_restored(t, newcomer->id, false, now);
+		decide(100);
+		gives_all(newcomer, false);
+		gave(back, false);
+	} else {
+		turns_ended(t, back->id, TURNS_TIMEOUT, now);
+	}
+	decide(100);
+	ck_assert_ptr_null(order_of(TURNS_ROOM, bare));
+	ck_assert(!bare->slot);
+	nobody_is_asked(9000);
+	if (_i) {
+		gave(newcomer, false);
+	} else {
+		decide(1000);
+		gives_all(back, false);
+		gave(back, false);
+	}
+	decide(100);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, bare));
+}
+END_TEST
+
 START_TEST(one_that_comes_beside_it_makes_way)
 {
 	struct account *back = runs(10, 0), *newcomer;
@@ -480,6 +513,7 @@ int main(void)
 	tcase_add_test(cases, a_context_comes_back_with_room_for_all);
 	tcase_add_test(cases, one_whose_context_was_out_gets_its_turn_beside_nobody);
 	tcase_add_test(cases, one_without_memory_counts_by_its_context);
+	tcase_add_loop_test(cases, one_without_memory_is_asked_for_again, 0, 2);
 	tcase_add_test(cases, one_that_comes_beside_it_makes_way);
 	tcase_add_test(cases, one_that_comes_with_it_beside_another_makes_way);
 	tcase_add_test(cases, one_that_has_its_turn_stays);

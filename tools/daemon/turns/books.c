@@ -344,6 +344,8 @@ double books_quantum(const struct turns *t)
 
 bool books_has_all_room(const struct account *m)
 {
+	if (!m->told)
+		return false;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (m->need[g].total > m->need[g].room)
 			return false;

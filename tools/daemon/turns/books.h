@@ -159,7 +159,7 @@ void books_advance(struct turns *t, double now);
 void books_set_phase(struct account *m, enum phase phase, double now);
 /* Number @i of @m's allocations does not wait any more. */
 void books_end_grow(struct account *m, int i);
-/* It has room for all of its memory. */
+/* It was told that it has room for all of its memory, also if that is none. */
 bool books_has_all_room(const struct account *m);
 /* It runs, may do so without another word, or is about to. */
 bool books_may_run(const struct account *m);
