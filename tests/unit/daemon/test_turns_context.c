@@ -367,6 +367,24 @@ START_TEST(one_without_memory_counts_by_its_context)
 }
 END_TEST
 
+START_TEST(one_without_memory_gets_the_turn_of_one_that_is_idle)
+{
+	struct account *back = runs(10, 0), *bare = out(0, 0, true);
+
+	turns_restored(t, back->id, false, now);
+	back->class = TURNS_INTERACTIVE;
+	decide(100);
+	/* Else it does not say so. */
+	ck_assert_ptr_nonnull(order_of(TURNS_WATCH, back));
+	turns_idle(t, back->id, true, now);
+	decide(100);
+	gives_all(back, false);
+	gave(back, false);
+	decide(100);
+	ck_assert_ptr_nonnull(order_of(TURNS_ROOM, bare));
+}
+END_TEST
+
 /* It needs no room, but a word that the GPU is its own. Or another one comes to run there meanwhile. */
 START_TEST(one_without_memory_is_asked_for_again)
 {
@@ -471,6 +489,24 @@ START_TEST(those_on_other_gpus_do_not_mind)
 }
 END_TEST
 
+/* Two change places on the first GPU, on which two others have contexts, and memory on the second one. */
+START_TEST(contexts_alone_take_no_turns)
+{
+	struct account *first = runs(60, 0), *second = runs(0, 0), *next = out(0, 0, false);
+
+	turns_capacity(t, 1, TOTAL);
+	turns_need(t, second->id, 1, 60 * GIB, 60 * GIB, now);
+	turns_need(t, next->id, 1, 0, 60 * GIB, now);
+	turns_want(t, next->id, now);
+	decide(100);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, second));
+	ck_assert_ptr_null(order_of(TURNS_WATCH, first));
+	out(60, 0, true);
+	decide(100);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, first));
+}
+END_TEST
+
 /* A job that fills the GPU, and a small one: both run for nearly half of the time. */
 START_TEST(both_get_their_share)
 {
@@ -513,12 +549,14 @@ int main(void)
 	tcase_add_test(cases, a_context_comes_back_with_room_for_all);
 	tcase_add_test(cases, one_whose_context_was_out_gets_its_turn_beside_nobody);
 	tcase_add_test(cases, one_without_memory_counts_by_its_context);
+	tcase_add_test(cases, one_without_memory_gets_the_turn_of_one_that_is_idle);
 	tcase_add_loop_test(cases, one_without_memory_is_asked_for_again, 0, 2);
 	tcase_add_test(cases, one_that_comes_beside_it_makes_way);
 	tcase_add_test(cases, one_that_comes_with_it_beside_another_makes_way);
 	tcase_add_test(cases, one_that_has_its_turn_stays);
 	tcase_add_test(cases, of_two_such_the_later_one_makes_way);
 	tcase_add_test(cases, those_on_other_gpus_do_not_mind);
+	tcase_add_test(cases, contexts_alone_take_no_turns);
 	tcase_add_test(cases, both_get_their_share);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);

@@ -52,10 +52,18 @@ bool books_uses(const struct account *m, int gpu)
 	return false;
 }
 
+/* It may have work on @gpu, also without memory there. */
+static bool is_on(const struct account *m, int gpu)
+{
+	return books_uses(m, gpu) || m->need[gpu].context;
+}
+
 bool books_share_gpu(const struct account *a, const struct account *b)
 {
+	bool alone = a->alone || b->alone;
+
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_uses(a, g) && books_uses(b, g))
+		if (alone ? is_on(a, g) && is_on(b, g) : books_uses(a, g) && books_uses(b, g))
 			return true;
 	return false;
 }
@@ -358,19 +366,9 @@ bool books_may_run(const struct account *m)
 	       (m->phase == PHASE_ENTERS && (m->slot || books_has_all_room(m)));
 }
 
-bool books_is_on(const struct account *m, int gpu)
-{
-	return books_uses(m, gpu) || m->need[gpu].context;
-}
-
 bool books_keeps_out(const struct account *e, const struct account *x)
 {
-	if (x == e || !(e->alone || x->alone) || !books_may_run(x))
-		return false;
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_is_on(e, g) && books_is_on(x, g))
-			return true;
-	return false;
+	return x != e && (e->alone || x->alone) && books_may_run(x) && books_share_gpu(e, x);
 }
 
 void books_end_grow(struct account *m, int i)
@@ -396,28 +394,24 @@ void turns_check(const struct turns *t)
 		FOR_EACH_MEMBER(t, m)
 			if (m->id == t->slot[g]) {
 				found = true;
-				assert(m->slot && !m->paused);
-				assert(m->phase == PHASE_ENTERS ||
-				       (m->phase == PHASE_RUNS && m->ngrows));
+				assert(m->slot);
 			}
 		assert(found);
 	}
 	FOR_EACH_MEMBER(t, m) {
-		bool found = !m->slot;
-
 		assert(m->weight >= 1);
+		assert(!m->slot || (!m->paused && (m->phase == PHASE_ENTERS ||
+						   (m->phase == PHASE_RUNS && m->ngrows))));
 		assert(m->phase != PHASE_ENTERS || (m->wants && !m->paused));
 		assert(m->phase == PHASE_LEAVING || (!m->leaves_for && !m->gives_context));
 		assert(m->alone || !m->released);
 		assert(m->phase != PHASE_RUNS || !books_room(m));
 		assert(m->wants || !m->ending);
 		for (int g = 0; g < TURNS_GPUS; g++) {
-			found |= t->slot[g] == m->id;
 			assert(m->phase != PHASE_RUNS || !books_uses(m, g) ||
 			       books_held(m, g) <=
 				       m->need[g].shown + m->need[g].got + m->need[g].promised);
 		}
-		assert(found);
 	}
 	/* Nobody got a turn beside one that must run alone. */
 	FOR_EACH_MEMBER(t, e)

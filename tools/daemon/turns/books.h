@@ -49,7 +49,7 @@ struct account {
 
 	bool wants, paused, given, watched;
 	struct idleness idleness;
-	bool slot;      /* it has its GPUs for a hand-over */
+	bool slot; /* a hand-over to it is under way: it has the GPUs on which it needs memory */
 	bool takes_all; /* its user has paused it, or its GPU is drained: its lease is to be taken */
 	bool keeps;     /* turns_keeps() */
 	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
@@ -112,9 +112,9 @@ struct turns {
 		if (m->id)
 
 struct account *books_find(struct turns *t, uint32_t id);
+/* It has memory on @gpu, or needs some there. */
 bool books_uses(const struct account *m, int gpu);
-/* It may have work on @gpu, also without memory there. */
-bool books_is_on(const struct account *m, int gpu);
+/* Both have memory on a GPU, or need some there. If one of them must run alone, a context there is enough. */
 bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);
 /* It does not run, also while it gets its memory. */
@@ -163,7 +163,7 @@ void books_end_grow(struct account *m, int i);
 bool books_has_all_room(const struct account *m);
 /* It runs, may do so without another word, or is about to. */
 bool books_may_run(const struct account *m);
-/* The context of @e or @x was out once, and they use a GPU together: @e must not run beside @x. */
+/* @x may run, and @e must not run beside it: the context of one of them was out once, and they share a GPU. */
 bool books_keeps_out(const struct account *e, const struct account *x);
 /* On all GPUs. */
 uint64_t books_room(const struct account *m);

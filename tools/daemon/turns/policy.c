@@ -170,7 +170,7 @@ static enum rank rank_victim(const struct turns *t, const struct account *e,
 static bool slots_are_free(const struct turns *t, const struct account *m)
 {
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_is_on(m, g) && t->slot[g])
+		if (books_uses(m, g) && t->slot[g])
 			return false;
 	return true;
 }
@@ -599,10 +599,9 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	bool anew = e->phase != PHASE_ENTERS, shows = true;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_is_on(e, g)) {
+		if (books_uses(e, g))
 			t->slot[g] = e->id;
-			e->slot = true;
-		}
+	e->slot = true;
 	e->progress_at = t->now;
 	if (e->phase == PHASE_OUT) {
 		books_set_phase(e, PHASE_ENTERS, t->now);
