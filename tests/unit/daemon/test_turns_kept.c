@@ -157,6 +157,18 @@ START_TEST(one_that_goes_first_is_served_first)
 }
 END_TEST
 
+START_TEST(of_two_that_go_first_the_one_that_was_kept_out_for_longer_does)
+{
+	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 1000);
+
+	waits(t, 90, 2000, 0)->kept_ms = AFTER;
+	waiter->kept_ms = AFTER + 1;
+	ck_assert(is_stopped(first, NOW));
+	ck_assert_uint_eq(first->leaves_for, waiter->id);
+	ck_assert_double_eq(waiter->kept_ms, 0);
+}
+END_TEST
+
 /* Its own class does so as well, or alone: the higher one is not stopped in vain. */
 START_TEST(one_that_goes_first_stops_nobody_of_its_class)
 {
@@ -216,6 +228,79 @@ START_TEST(small_ones_of_a_higher_class_keep_it_out)
 	}
 	decide(t, NOW);
 	ck_assert_int_eq(waiter->kept, _i == 1 || _i == 2);
+}
+END_TEST
+
+/* What was ordered is done at once. */
+static void carry_out(const struct turns_order *o, double now)
+{
+	struct account *m = books_find(t, o->id);
+
+	for (int g = 0; g < 2; g++) {
+		struct need *n = &m->need[g];
+		bool gives = o->kind == TURNS_YIELD && n->mapped;
+		bool gets = o->kind == TURNS_ROOM || (o->kind == TURNS_TRY && o->gpu == g);
+
+		if (gives || gets)
+			turns_need(t, m->id, g, gives ? 0 : n->total, n->total, now);
+	}
+	if (o->kind == TURNS_YIELD || o->kind == TURNS_ROOM)
+		turns_ended(t, m->id, TURNS_OK, now);
+	if (o->kind == TURNS_YIELD)
+		turns_want(t, m->id, now);
+}
+
+/* The seconds that each member ran from now on. */
+static void measure(int seconds, double *ran)
+{
+	for (int s = 0; s < seconds; s++) {
+		do {
+			decide(t, NOW + 1000 * s);
+			for (size_t i = 0; i < norders; i++)
+				carry_out(&orders[i], NOW + 1000 * s);
+		} while (norders);
+		FOR_EACH_MEMBER(t, m)
+			ran[m - t->members] += m->phase == PHASE_RUNS;
+	}
+}
+
+/* Each GPU has its interactive job, and a small job; the large one needs both. */
+START_TEST(one_with_two_gpus_goes_first_as_others_do)
+{
+	struct account *large = waits(t, 90, 0, 0), *small = NULL;
+	double ran[5] = {0};
+
+	t->settings.quantum_ms = QUANTUM;
+	turns_need(t, large->id, 1, 0, 90 * GIB, NOW);
+	for (int g = 0; g < 2; g++) {
+		turns_need(t, interactive(0)->id, g, 90 * GIB, 90 * GIB, NOW);
+		small = waits(t, 0, 0, 0);
+		turns_need(t, small->id, g, 0, 90 * GIB, NOW);
+	}
+	/* So the small ones do not go at the same time. */
+	small->kept_ms = AFTER / 2;
+	measure(3000, ran);
+	for (int i = 0; i < 5; i++)
+		ck_assert_double_ge(ran[i], i % 2 ? 2690 : 90);
+}
+END_TEST
+
+/* They have no memory, and each of them must run alone. */
+START_TEST(those_without_memory_go_first_one_after_the_other)
+{
+	double ran[5] = {0};
+
+	t->settings.quantum_ms = QUANTUM;
+	interactive(90);
+	for (int i = 0; i < 4; i++)
+		waits(t, 0, 0, 0);
+	FOR_EACH_MEMBER(t, m) {
+		turns_restored(t, m->id, false, NOW);
+		turns_context(t, m->id, 0, GIB, NOW);
+	}
+	measure(3000, ran);
+	for (int i = 0; i < 5; i++)
+		ck_assert_double_ge(ran[i], i ? 50 : 2690);
 }
 END_TEST
 
@@ -302,10 +387,13 @@ int main(void)
 	tcase_add_test(cases, hand_overs_on_another_gpu_count);
 	tcase_add_test(cases, one_whose_allocation_is_kept_out_gets_a_turn);
 	tcase_add_test(cases, one_that_goes_first_is_served_first);
+	tcase_add_test(cases, of_two_that_go_first_the_one_that_was_kept_out_for_longer_does);
 	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);
 	tcase_add_test(cases, after_a_turn_its_time_begins_anew);
 	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
+	tcase_add_test(cases, one_with_two_gpus_goes_first_as_others_do);
+	tcase_add_test(cases, those_without_memory_go_first_one_after_the_other);
 	suite_add_tcase(suite, cases);
 	tcase_add_loop_test(worlds, the_lower_class_has_what_is_set, 0, 2);
 	tcase_add_test(worlds, small_ones_do_not_keep_a_large_one_out);

@@ -52,8 +52,7 @@ bool books_uses(const struct account *m, int gpu)
 	return false;
 }
 
-/* It may have work on @gpu, also without memory there. */
-static bool is_on(const struct account *m, int gpu)
+bool books_is_on(const struct account *m, int gpu)
 {
 	return books_uses(m, gpu) || m->need[gpu].context;
 }
@@ -63,7 +62,8 @@ bool books_share_gpu(const struct account *a, const struct account *b)
 	bool alone = a->alone || b->alone;
 
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (alone ? is_on(a, g) && is_on(b, g) : books_uses(a, g) && books_uses(b, g))
+		if (alone ? books_is_on(a, g) && books_is_on(b, g)
+			  : books_uses(a, g) && books_uses(b, g))
 			return true;
 	return false;
 }

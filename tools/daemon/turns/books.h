@@ -23,6 +23,7 @@ struct need {
 	uint64_t room;          /* that it may have there while it does not run, as it was told */
 	uint64_t context;       /* of its context, as NVML shows; 0: none, or not known */
 	uint64_t promised;      /* to allocations that may try again, and are not in books_has() */
+	bool kept;              /* those of a higher class keep it out there */
 	uint64_t got; /* may have come after NVML was asked for @shown, and counts like that */
 };
 
@@ -97,6 +98,8 @@ struct turns {
 	struct turns_settings settings;
 	uint64_t capacity[TURNS_GPUS], most[TURNS_GPUS], there[TURNS_GPUS];
 	bool drained[TURNS_GPUS];
+	/* There somebody that went first has its turn; 0: nobody did. */
+	double first_until[TURNS_GPUS];
 	uint32_t slot[TURNS_GPUS]; /* the member that is handed memory there; 0: none */
 	struct account members[TURNS_MEMBERS];
 	int nmembers; /* places that were ever used */
@@ -114,6 +117,8 @@ struct turns {
 struct account *books_find(struct turns *t, uint32_t id);
 /* It has memory on @gpu, or needs some there. */
 bool books_uses(const struct account *m, int gpu);
+/* It may have work on @gpu, also without memory there. */
+bool books_is_on(const struct account *m, int gpu);
 /* Both have memory on a GPU, or need some there. If one of them must run alone, a context there is enough. */
 bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);

@@ -7,53 +7,85 @@ static bool is_above(const struct account *x, const struct account *m)
 	return x->class > m->class && books_may_run(x) && !x->paused && !books_is_idle(x);
 }
 
-/* What those above leave on @gpu is too little for @m. */
+/* It must not run beside those above on @gpu, or what they leave there is too little for it. */
 static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
 {
 	uint64_t held = 0, there = t->there[gpu];
 
+	FOR_EACH_MEMBER(t, x) {
+		if (!is_above(x, m)) {
+			there += books_context_for(t, m, x, gpu);
+			continue;
+		}
+		if (books_keeps_out(m, x) && books_is_on(m, gpu) && books_is_on(x, gpu))
+			return true;
+		held += books_held(x, gpu);
+	}
 	if (!books_uses(m, gpu))
 		return false;
-	FOR_EACH_MEMBER(t, x) {
-		if (is_above(x, m))
-			held += books_held(x, gpu);
-		else
-			there += books_context_for(t, m, x, gpu);
-	}
 	return (held && books_wanted(t, m, gpu) + held > t->capacity[gpu]) ||
 	       (books_is_out(m) && t->there[gpu] && m->need[gpu].total > there);
 }
 
-static bool is_kept(const struct turns *t, const struct account *m)
+void kept_look(const struct turns *t, struct account *m, bool wants)
 {
-	FOR_EACH_MEMBER(t, x)
-		if (is_above(x, m) && books_keeps_out(m, x))
-			return true;
+	m->kept = false;
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		m->need[g].kept = wants && is_kept_on(t, m, g);
+		m->kept |= m->need[g].kept;
+	}
+}
+
+/* Its turn would be one on @gpu. */
+static bool is_at(const struct account *m, int gpu)
+{
+	return books_uses(m, gpu) || m->need[gpu].kept;
+}
+
+static bool is_due(const struct turns *t, const struct account *m)
+{
+	double after = t->settings.batch_after_ms;
+
+	return after > 0 && m->wait_since > 0 && m->kept_ms >= after;
+}
+
+/* It is too soon after the last one that went first on one of its GPUs. */
+static bool is_early(const struct turns *t, const struct account *m)
+{
 	for (int g = 0; g < TURNS_GPUS; g++)
-		if (is_kept_on(t, m, g))
+		if (is_at(m, g) && t->first_until[g] > 0 &&
+		    t->now - t->first_until[g] < t->settings.batch_after_ms)
 			return true;
 	return false;
 }
 
-void kept_look(const struct turns *t, struct account *m, bool wants)
+/* Another one on its GPUs goes before it, as soon as it may. */
+static bool is_behind(const struct turns *t, const struct account *m)
 {
-	m->kept = wants && is_kept(t, m);
+	FOR_EACH_MEMBER(t, x) {
+		if (x->kept_ms <= m->kept_ms || !is_due(t, x) || !is_early(t, x))
+			continue;
+		for (int g = 0; g < TURNS_GPUS; g++)
+			if (is_at(x, g) && is_at(m, g))
+				return true;
+	}
+	return false;
 }
 
 bool kept_goes_first(const struct turns *t, const struct account *m)
 {
-	double after = t->settings.batch_after_ms;
-
-	return (m->first && books_is_out(m)) || (after > 0 && m->kept && m->kept_ms >= after);
+	return (m->first && books_is_out(m)) ||
+	       (m->kept && is_due(t, m) && !is_early(t, m) && !is_behind(t, m));
 }
 
 void kept_go(struct turns *t, struct account *m)
 {
 	m->first = true;
+	m->kept_ms = 0;
 	/* One whose allocation waits has its turn from now on. */
 	if (m->phase == PHASE_RUNS)
 		m->phase_since = t->now;
-	FOR_EACH_MEMBER(t, x)
-		if (books_share_gpu(x, m))
-			x->kept_ms = 0;
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (is_at(m, g))
+			t->first_until[g] = t->now + books_quantum(t);
 }

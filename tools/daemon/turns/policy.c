@@ -84,6 +84,8 @@ static bool precedes(const struct turns *t, const struct account *a, const struc
 		return a->ending;
 	if (first_a != first_b)
 		return first_a;
+	if (first_a && a->kept_ms != b->kept_ms)
+		return a->kept_ms > b->kept_ms;
 	if (a->class != b->class)
 		return a->class > b->class;
 	if (starved_a != starved_b)
