@@ -231,6 +231,38 @@ START_TEST(small_ones_of_a_higher_class_keep_it_out)
 }
 END_TEST
 
+/* Its allocation is kept out by a higher class, or by one that nobody can ask: it does not use what it has. */
+START_TEST(one_that_cannot_grow_makes_way_for_one_that_fits)
+{
+	struct account *first = interactive(40), *grows = runs(t, 50);
+
+	if (_i) {
+		first->class = TURNS_BATCH;
+		turns_aside(t, first->id, NOW);
+	}
+	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
+	waits(t, 50, 0, 50000);
+	grows->wait_since = NOW - 50000;
+	grows->phase_since = NOW - 1000;
+	ck_assert(!is_stopped(grows, NOW));
+	ck_assert(is_stopped(grows, NOW + 2000));
+}
+END_TEST
+
+START_TEST(one_that_starves_does_not_wait_behind_one_that_is_kept_out)
+{
+	struct account *other, *waiter;
+
+	t->settings.quantum_ms = QUANTUM;
+	interactive(40);
+	other = runs(t, 50);
+	waits(t, 70, 200000, 0);
+	waiter = waits(t, 50, 100000, 50000);
+	ck_assert(is_stopped(other, NOW));
+	ck_assert_uint_eq(other->leaves_for, waiter->id);
+}
+END_TEST
+
 /* What was ordered is done at once. */
 static void carry_out(const struct turns_order *o, double now)
 {
@@ -392,6 +424,8 @@ int main(void)
 	tcase_add_test(cases, after_a_turn_its_time_begins_anew);
 	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
+	tcase_add_loop_test(cases, one_that_cannot_grow_makes_way_for_one_that_fits, 0, 2);
+	tcase_add_test(cases, one_that_starves_does_not_wait_behind_one_that_is_kept_out);
 	tcase_add_test(cases, one_with_two_gpus_goes_first_as_others_do);
 	tcase_add_test(cases, those_without_memory_go_first_one_after_the_other);
 	suite_add_tcase(suite, cases);

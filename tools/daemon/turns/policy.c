@@ -116,7 +116,7 @@ static int64_t lacks(const struct turns *t, const struct account *e, int gpu)
 	return bytes - books_free(t, gpu);
 }
 
-/* True if running @x may be stopped for @e. @head: nobody waits before @e. */
+/* True if running @x may be stopped for @e. @head: nobody who could be served waits before @e. */
 static bool may_stop(const struct turns *t, const struct account *e, const struct account *x,
 		     bool head)
 {
@@ -133,11 +133,11 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 	if (e->class != x->class)
 		return (e->class > x->class && !(x->first && ran < quantum)) ||
 		       kept_goes_first(t, e);
-	/* Both wait for long, so that neither uses what it has: the first one gets it. */
-	if (x->ngrows && waited >= residence(t) && ran >= residence(t) && precedes(t, e, x))
-		return true;
 	if (ran < residence(t))
 		return false;
+	/* It does not use what it has, and its allocation cannot be served before @e. */
+	if (x->ngrows && waited >= residence(t))
+		return true;
 	return (ran >= quantum && due) || (e->woken && x->vtime > e->vtime + WOKEN_LEAD_MS) ||
 	       (head && is_starved(t, e));
 }
@@ -648,7 +648,7 @@ static void serve(struct turns *t)
 		bool head = true;
 
 		for (size_t j = 0; j < i; j++)
-			head &= !books_share_gpu(queue[i], queue[j]);
+			head &= queue[j]->kept || !books_share_gpu(queue[i], queue[j]);
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
