@@ -183,17 +183,38 @@ START_TEST(one_that_goes_first_stops_nobody_of_its_class)
 }
 END_TEST
 
-START_TEST(after_a_turn_its_time_begins_anew)
+/* Else a moment in which the higher class is idle would take off all. */
+START_TEST(a_turn_takes_its_time_off)
 {
 	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
+	double now = NOW + 60000;
 
+	t->settings.quantum_ms = QUANTUM;
 	decide(t, NOW);
-	ck_assert_uint_eq(successor(t, first, NOW + 60000), waiter->id);
-	turns_freed(t, first->id, 90 * GIB, NOW + 60020);
-	turns_ended(t, first->id, TURNS_OK, NOW + 60020);
-	decide(t, NOW + 60020);
-	turns_ended(t, waiter->id, TURNS_OK, NOW + 60040);
+	ck_assert_uint_eq(successor(t, first, now), waiter->id);
+	turns_freed(t, first->id, 90 * GIB, now);
+	turns_ended(t, first->id, TURNS_OK, now);
+	decide(t, now);
+	turns_ended(t, waiter->id, TURNS_OK, now);
+	ck_assert_double_eq(waiter->kept_ms, 60000);
+	decide(t, now + QUANTUM / 10);
+	ck_assert_double_eq(waiter->kept_ms, 60000 - AFTER / 10);
+	decide(t, now + QUANTUM);
 	ck_assert_double_eq(waiter->kept_ms, 0);
+}
+END_TEST
+
+START_TEST(one_that_could_not_give_had_no_turn)
+{
+	struct account *grows = runs(t, 50);
+
+	turns_grow(t, grows->id, 1, 0, 60 * GIB, NOW);
+	grows->kept_ms = AFTER / 2;
+	grows->phase = PHASE_LEAVING;
+	grows->ran = true;
+	turns_ended(t, grows->id, TURNS_NOMEM, NOW);
+	ck_assert_int_eq(grows->phase, PHASE_RUNS);
+	ck_assert_double_eq(grows->kept_ms, AFTER / 2);
 }
 END_TEST
 
@@ -421,7 +442,8 @@ int main(void)
 	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_test(cases, of_two_that_go_first_the_one_that_was_kept_out_for_longer_does);
 	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);
-	tcase_add_test(cases, after_a_turn_its_time_begins_anew);
+	tcase_add_test(cases, a_turn_takes_its_time_off);
+	tcase_add_test(cases, one_that_could_not_give_had_no_turn);
 	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, one_that_cannot_grow_makes_way_for_one_that_fits, 0, 2);

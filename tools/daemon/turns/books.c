@@ -230,14 +230,18 @@ static double share_of(const struct turns *t, const struct account *m)
 void books_advance(struct turns *t, double now)
 {
 	double passed = now - t->now;
+	double takes = passed / books_quantum(t) * t->settings.batch_after_ms;
 
 	if (passed <= 0)
 		return;
 	t->now = now;
 	FOR_EACH_MEMBER(t, m) {
-		if (books_is_active(m) || drains(m))
+		bool runs = books_is_active(m) || drains(m);
+
+		if (runs)
 			m->vtime += passed * share_of(t, m) / m->weight;
 		m->kept_ms += m->kept ? passed : 0;
+		m->kept_ms -= !runs ? 0 : m->kept_ms < takes ? m->kept_ms : takes;
 		if (now - m->got_at >= BOOKS_GOT_MS)
 			for (int g = 0; g < TURNS_GPUS; g++)
 				m->need[g].promised = 0;
@@ -282,7 +286,6 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
 		m->wants = m->given = m->woken = m->released = false;
-		m->kept_ms = 0;
 		books_end_room(m);
 		/* An allocation keeps its place among those who wait. */
 		m->wait_since = waits_since(m);

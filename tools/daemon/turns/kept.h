@@ -5,7 +5,8 @@
  * Those of a higher class keep a member out as long as they run, and it would not have room if all others gave what
  * they have, or must not run beside them. That time counts (kept_ms in books.h), any other is left out: a hand-over, or
  * a wait for those of its own class. After batch_after_ms of it the member goes first: it may stop the higher class,
- * and has one turn. Its time begins anew then, and also after any other turn.
+ * and has one turn. Its time begins anew then. When it runs otherwise, its time decreases: a whole turn takes
+ * batch_after_ms off it.
  *
  * On each GPU somebody goes first only if batch_after_ms have passed since the turn of the last one that did. One that
  * has to wait for this on one of its GPUs lets none go first on the others that was kept out for a shorter time.
