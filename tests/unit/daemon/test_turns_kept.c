@@ -147,6 +147,33 @@ START_TEST(one_whose_allocation_is_kept_out_gets_a_turn)
 }
 END_TEST
 
+/* Not with the order to the other one, which takes its time, or gives nothing. */
+START_TEST(its_turn_begins_with_its_memory)
+{
+	struct account *first = interactive(50), *grows = runs(t, 40);
+	double now = NOW + (_i ? 5000 : 15000);
+
+	t->settings.quantum_ms = QUANTUM;
+	turns_grow(t, grows->id, 1, 0, 30 * GIB, NOW);
+	grows->kept_ms = AFTER;
+	ck_assert(is_stopped(first, NOW));
+	if (_i) {
+		turns_ended(t, first->id, TURNS_TIMEOUT, now);
+		turns_grow(t, first->id, 2, 0, 20 * GIB, now);
+		ck_assert(is_stopped(grows, now + 100));
+		return;
+	}
+	turns_freed(t, first->id, 20 * GIB, now);
+	turns_ended(t, first->id, TURNS_OK, now);
+	turns_want(t, first->id, now);
+	decide(t, now);
+	ck_assert_ptr_nonnull(order_of(TURNS_TRY, grows));
+	turns_need(t, grows->id, 0, 70 * GIB, 70 * GIB, now);
+	ck_assert(!is_stopped(grows, now + QUANTUM - 100));
+	ck_assert(is_stopped(grows, now + QUANTUM));
+}
+END_TEST
+
 START_TEST(one_that_goes_first_is_served_first)
 {
 	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
@@ -439,6 +466,7 @@ int main(void)
 	tcase_add_loop_test(cases, other_waits_do_not_count, 0, 2);
 	tcase_add_test(cases, hand_overs_on_another_gpu_count);
 	tcase_add_test(cases, one_whose_allocation_is_kept_out_gets_a_turn);
+	tcase_add_loop_test(cases, its_turn_begins_with_its_memory, 0, 2);
 	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_test(cases, of_two_that_go_first_the_one_that_was_kept_out_for_longer_does);
 	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);

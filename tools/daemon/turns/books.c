@@ -279,7 +279,7 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 	m->phase = phase;
 	m->phase_since = m->progress_at = now;
 	m->ending &= phase != PHASE_RUNS;
-	m->first &= phase == PHASE_ENTERS || phase == PHASE_RUNS;
+	m->first &= phase == PHASE_ENTERS;
 	m->came &= phase != PHASE_OUT;
 	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
 	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)
@@ -378,8 +378,10 @@ void books_end_grow(struct account *m, int i)
 {
 	m->ngrows--;
 	memmove(m->grows + i, m->grows + i + 1, (size_t)(m->ngrows - i) * sizeof(*m->grows));
-	if (!m->ngrows && m->phase == PHASE_RUNS)
+	if (!m->ngrows && m->phase == PHASE_RUNS) {
 		m->wait_since = 0;
+		m->first = false;
+	}
 }
 
 static bool has_turn(const struct account *m)

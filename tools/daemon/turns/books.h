@@ -59,9 +59,9 @@ struct account {
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool kept;      /* those of a higher class keep it out */
-	bool first;     /* it got its turn before those of a higher class, which leave it that */
-	bool told;      /* of its room, since it entered */
-	bool alone;     /* its context was out once: it runs beside nobody */
+	bool first; /* it gets its turn, or memory for an allocation, before those of a higher class */
+	bool told;  /* of its room, since it entered */
+	bool alone; /* its context was out once: it runs beside nobody */
 	bool came; /* it runs without a turn: it joined, or took its memory by itself; for turns_check() */
 	bool released;      /* its context is out */
 	bool gives_context; /* of PHASE_LEAVING: that is to go, too */
@@ -77,8 +77,9 @@ struct account {
 	int ngrows;
 
 	double phase_since, wait_since;
-	double kept_ms; /* for which those of a higher class have kept it out (kept.h) */
-	double got_at;  /* the last allocation was promised its memory, or it got all back */
+	double kept_ms;     /* for which those of a higher class have kept it out (kept.h) */
+	double first_until; /* those of a higher class leave it its turn until then */
+	double got_at;      /* the last allocation was promised its memory, or it got all back */
 	double taken_at;
 	double given_at;
 	double progress_at; /* something has moved in its hand-over */

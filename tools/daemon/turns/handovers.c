@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Members give memory, and get it. */
-#include "tools/daemon/turns/books.h"
+#include "tools/daemon/turns/kept.h"
 
 #define REST_MS          2000   /* for the kernels of a member that is to leave, at first */
 #define BACK_OFF_MS      10000  /* for a member that did not come to rest */
@@ -192,6 +192,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 	m->came = m->phase != PHASE_ENTERS;
 	if (m->ending)
 		m->safe_until = now + books_quantum(t);
+	kept_got(t, m);
 	books_set_phase(m, PHASE_RUNS, now);
 	for (int g = 0; g < TURNS_GPUS; g++) {
 		m->need[g].got = 0;

@@ -74,18 +74,21 @@ static bool is_behind(const struct turns *t, const struct account *m)
 
 bool kept_goes_first(const struct turns *t, const struct account *m)
 {
-	return (m->first && books_is_out(m)) ||
-	       (m->kept && is_due(t, m) && !is_early(t, m) && !is_behind(t, m));
+	return m->first || (m->kept && is_due(t, m) && !is_early(t, m) && !is_behind(t, m));
 }
 
 void kept_go(struct turns *t, struct account *m)
 {
 	m->first = true;
 	m->kept_ms = 0;
-	/* One whose allocation waits has its turn from now on. */
-	if (m->phase == PHASE_RUNS)
-		m->phase_since = t->now;
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (is_at(m, g))
 			t->first_until[g] = t->now + books_quantum(t);
+}
+
+void kept_got(const struct turns *t, struct account *m)
+{
+	if (m->first)
+		m->first_until = t->now + books_quantum(t);
+	m->first = false;
 }

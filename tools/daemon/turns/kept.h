@@ -17,7 +17,9 @@
 void kept_look(const struct turns *t, struct account *m, bool wants);
 /* @m gets its turn before those of a higher class, or may get it. */
 bool kept_goes_first(const struct turns *t, const struct account *m);
-/* It has it, also if it gets no further than to begin it. */
+/* It may have it from now on. Nobody on its GPUs may soon, also if it comes to nothing. */
 void kept_go(struct turns *t, struct account *m);
+/* @m has all of its memory, or that of its allocation: if it went first, its turn begins. */
+void kept_got(const struct turns *t, struct account *m);
 
 #endif

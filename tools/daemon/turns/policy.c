@@ -131,8 +131,7 @@ static bool may_stop(const struct turns *t, const struct account *e, const struc
 	if (e->ending || x->given)
 		return true;
 	if (e->class != x->class)
-		return (e->class > x->class && !(x->first && ran < quantum)) ||
-		       kept_goes_first(t, e);
+		return (e->class > x->class && t->now >= x->first_until) || kept_goes_first(t, e);
 	if (ran < residence(t))
 		return false;
 	/* It does not use what it has, and its allocation cannot be served before @e. */
@@ -487,6 +486,7 @@ static void order_answer(struct turns *t, struct account *m, int i, enum turns_o
 	if (kind == TURNS_TRY) {
 		m->need[g->gpu].promised += g->bytes;
 		books_get(m, g->gpu, g->bytes, t->now);
+		kept_got(t, m);
 	}
 	books_end_grow(m, i);
 }
@@ -654,7 +654,7 @@ static void serve(struct turns *t)
 			continue;
 		if (!choose_for(t, queue[i], head, &choice))
 			continue;
-		if (kept_goes_first(t, queue[i]))
+		if (!queue[i]->first && kept_goes_first(t, queue[i]))
 			kept_go(t, queue[i]);
 		begin(t, queue[i], &choice);
 	}
