@@ -449,6 +449,30 @@ START_TEST(one_that_is_to_give_memory_may_use_its_room)
 }
 END_TEST
 
+/* Its GPU is drained, and its user gives its turn, while others give memory for its allocation. */
+START_TEST(a_hand_over_ends_before_its_job_leaves)
+{
+	struct turns *t = begin(10000);
+	struct account *grows = runs(t, 50), *other = runs(t, 45);
+
+	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
+	turns_give(t, other->id, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, other));
+	turns_drain(t, 0, true);
+	turns_give(t, grows->id, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_null(order_of(TURNS_YIELD, grows));
+	turns_freed(t, other->id, 15 * GIB, NOW);
+	turns_ended(t, other->id, TURNS_OK, NOW);
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_TRY, grows));
+	decide(t, NOW);
+	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, grows));
+	turns_free(t);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_books");
@@ -463,6 +487,7 @@ int main(void)
 	tcase_add_test(cases, one_that_was_idle_is_preferred_if_it_had_less);
 	tcase_add_test(cases, one_on_two_gpus_gets_all_at_once);
 	tcase_add_test(cases, one_that_starves_is_served_before_one_that_cannot_fit);
+	tcase_add_test(cases, a_hand_over_ends_before_its_job_leaves);
 	tcase_add_test(cases, a_hand_over_to_one_that_does_not_fit_any_more_ends);
 	tcase_add_test(cases, idleness_is_watched_while_somebody_waits);
 	tcase_add_loop_test(cases, kernels_have_no_longer_than_is_set, 0,

@@ -739,7 +739,7 @@ static bool is_to_leave(const struct turns *t, const struct account *m)
 {
 	if (makes_way(t, m))
 		return true;
-	return m->takes_all && m->phase != PHASE_LEAVING &&
+	return m->takes_all && !m->slot && m->phase != PHASE_LEAVING &&
 	       (m->paused || (m->phase == PHASE_RUNS && books_is_on_drained(t, m)));
 }
 
