@@ -174,6 +174,21 @@ START_TEST(its_turn_begins_with_its_memory)
 }
 END_TEST
 
+/* One after the other is served: the first one is not kept out. */
+START_TEST(the_next_allocation_counts)
+{
+	struct account *grows = runs(t, 10);
+
+	interactive(50);
+	runs(t, 40);
+	for (int i = 1; i <= 2; i++)
+		turns_grow(t, grows->id, i, 0, (_i ? 41 : 30) * GIB, NOW);
+	grows->phase_since = NOW;
+	decide(t, NOW);
+	ck_assert_int_eq(grows->kept, _i);
+}
+END_TEST
+
 START_TEST(one_that_goes_first_is_served_first)
 {
 	struct account *first = interactive(90), *waiter = waits(t, 90, 0, 0);
@@ -467,6 +482,7 @@ int main(void)
 	tcase_add_test(cases, hand_overs_on_another_gpu_count);
 	tcase_add_test(cases, one_whose_allocation_is_kept_out_gets_a_turn);
 	tcase_add_loop_test(cases, its_turn_begins_with_its_memory, 0, 2);
+	tcase_add_loop_test(cases, the_next_allocation_counts, 0, 2);
 	tcase_add_test(cases, one_that_goes_first_is_served_first);
 	tcase_add_test(cases, of_two_that_go_first_the_one_that_was_kept_out_for_longer_does);
 	tcase_add_loop_test(cases, one_that_goes_first_stops_nobody_of_its_class, 0, 2);

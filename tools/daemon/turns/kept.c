@@ -7,10 +7,21 @@ static bool is_above(const struct account *x, const struct account *m)
 	return x->class > m->class && books_may_run(x) && !x->paused && !books_is_idle(x);
 }
 
+/* What @m is to have on @gpu: of its allocations that wait while it runs, with the next one; 0: it waits for none. */
+static uint64_t needed(const struct turns *t, const struct account *m, int gpu)
+{
+	if (m->phase != PHASE_RUNS)
+		return books_wanted(t, m, gpu);
+	for (int i = 0; i < m->ngrows; i++)
+		if (m->grows[i].gpu == gpu)
+			return m->need[gpu].mapped + m->grows[i].bytes;
+	return 0;
+}
+
 /* It must not run beside those above on @gpu, or what they leave there is too little for it. */
 static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
 {
-	uint64_t held = 0, there = t->there[gpu];
+	uint64_t held = 0, there = t->there[gpu], bytes = needed(t, m, gpu);
 
 	FOR_EACH_MEMBER(t, x) {
 		if (!is_above(x, m)) {
@@ -21,9 +32,7 @@ static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
 			return true;
 		held += books_held(x, gpu);
 	}
-	if (!books_uses(m, gpu))
-		return false;
-	return (held && books_wanted(t, m, gpu) + held > t->capacity[gpu]) ||
+	return (bytes && held && bytes + held > t->capacity[gpu]) ||
 	       (books_is_out(m) && t->there[gpu] && m->need[gpu].total > there);
 }
 
