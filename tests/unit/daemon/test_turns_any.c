@@ -120,15 +120,25 @@ static void happen(struct world *w)
 	}
 }
 
-/* One of the higher class that is never idle keeps the others out for good, unless they may go first. */
+/*
+ * Those of the higher class that are never idle keep one out for good that does not fit beside them, unless it may go
+ * first.
+ */
 static bool is_kept_out(const struct world *w, const struct job *j)
 {
+	uint64_t bytes = j->total + j->grow + world_contexts(w, j->gpu);
+	bool above = false, alone = j->restored;
+
 	if (settings.batch_after_ms > 0)
 		return false;
-	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++)
-		if (x->id && x->gpu == j->gpu && x->class > j->class && x->sleep_ms <= x->idle_ms)
-			return true;
-	return false;
+	for (const struct job *x = w->jobs; x < w->jobs + JOBS; x++) {
+		if (!x->id || x->gpu != j->gpu || x->class <= j->class || x->sleep_ms > x->idle_ms)
+			continue;
+		above = true;
+		alone |= x->restored;
+		bytes += x->total + x->grow;
+	}
+	return above && (alone || bytes > H200);
 }
 
 /* It fits beside the contexts that stay. */
