@@ -9,9 +9,9 @@ programs that were not built so (Python, the shell, nvcc's) are left out: see un
 """
 import contextlib
 import glob
-import itertools
 import os
 import runpy
+import secrets
 import shutil
 import signal
 import subprocess
@@ -76,12 +76,12 @@ gpulib.process_used = process_used
 
 if SANITIZED:
     preloading = gpulib.job_command
-    job_numbers = itertools.count()
 
     def job_command(program, args, mode, name=None):
         command, env = preloading(program, args, "path" if mode == "run" else mode)
         if mode == "run":   # what cudaw run puts into the environment
-            env["CUDAW_JOB"] = f"a{next(job_numbers):05x}"
+            # Other tests have jobs at the same time, and a snapshot looks for its job's processes on the whole machine.
+            env["CUDAW_JOB"] = f"a{secrets.randbelow(1 << 20):05x}"
             env["CUDAW_NAME"] = name or ""
         return command, env
 
