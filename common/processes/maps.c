@@ -45,17 +45,21 @@ int maps_close(struct maps *maps)
 	return maps->error;
 }
 
-bool maps_find(pid_t pid, const char *prefix, char path[PATH_MAX])
+int maps_find(pid_t pid, const char *prefix, char path[PATH_MAX])
 {
 	struct maps maps;
-	bool found = false;
+	int found = 0, err;
 
 	maps_open(&maps, pid);
 	while (!found && maps_next(&maps)) {
-		found = maps.path && !strncmp(maps.path, prefix, strlen(prefix));
+		const char *name = maps.path;
+
+		if (name && *prefix != '/')
+			name = strrchr(name, '/') + 1;
+		found = name && !strncmp(name, prefix, strlen(prefix));
 		if (found)
 			snprintf(path, PATH_MAX, "%s", maps.path);
 	}
-	maps_close(&maps);
-	return found;
+	err = maps_close(&maps);
+	return found ? found : err;
 }

@@ -32,7 +32,10 @@ bool maps_next(struct maps *maps);
 /* 0, or a negative errno if not all could be read that were asked for. */
 int maps_close(struct maps *maps);
 
-/* The first file of @pid's mappings whose name begins with @prefix, in @path. */
-bool maps_find(pid_t pid, const char *prefix, char path[PATH_MAX]);
+/*
+ * The first file of @pid's mappings whose path, or, for a @prefix without a slash, whose name begins with @prefix, in
+ * @path. 1: found; 0: there is none; or a negative errno: not all mappings could be read.
+ */
+int maps_find(pid_t pid, const char *prefix, char path[PATH_MAX]);
 
 #endif

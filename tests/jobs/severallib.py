@@ -6,13 +6,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import types
 
 from restorelib import directory, nvml, refused, stands_in
 from detached import Detached
 from simlib import SCRATCH
-from gpulib import BUILD, Skip, check, cudaw_ok, equal, jobs, until
+from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
 import proclib
 
 
@@ -83,6 +84,7 @@ def watching():
     """The options of a server whose client uses NVML, and what gives the files of GPUs that a job has open."""
     device = f"/dev/nvidia-of-test-{os.getpid()}"
     added = {"CUDAW_SIM_REMOTE": tempfile.mkdtemp(dir=SCRATCH), "CUDAW_SIM_DEVICES": "2", **nvml(COUNT=2)}
+    library = os.path.join(added["LD_LIBRARY_PATH"], "libnvidia-ml.so.1")
     try:
         with open(device, "w", encoding="ascii"):
             os.environ.update(added)
@@ -92,12 +94,34 @@ def watching():
     def left(job):
         return [path for pid in job.pids for path in proclib.descriptors(pid).values() if path == device]
     try:
-        yield ("--watches", f"{BUILD}/tests/preload/nvml.so", device), left
+        yield ("--watches", library, device), left
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(device)
         for name in added:
             del os.environ[name]
+
+
+def watchers_of(job, count):
+    """The children of the client that use NVML, once they do."""
+    def found():
+        return [int(line.split()[1]) for line in job.lines() if line.startswith("watcher ")]
+    until(lambda: len(found()) == count, 30, "they use NVML")
+    return sorted(found())
+
+
+@contextlib.contextmanager
+def held_before_its_lock(job, pid, *options, path=None):
+    """A snapshot under way, the child of which waits to lock @pid; it has those that are older. The snapshot succeeds."""
+    hold = f"{os.environ['CUDAW_SIM_REMOTE']}/{pid}.held"
+    os.mkfifo(hold)
+    command = subprocess.Popen([CUDAW, "snapshot", *options, job.id, path or directory()], env=base_environment(),
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with open(hold, "w", encoding="ascii"):     # opened by both
+        os.unlink(hold)
+        yield
+    said, errors = command.communicate(timeout=120)
+    equal(command.returncode, 0, f"the exit code of the snapshot ({said} {errors})")
 
 
 def taken(job, *options, path=None):

@@ -10,9 +10,10 @@ import os
 
 from jointlib import Pauser
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
-from severallib import Server, Sharing, stopped_and_restored, taken, watching
+from severallib import Server, Sharing, held_before_its_lock, stopped_and_restored, taken, watchers_of, watching
 from simlib import unsanitized
 from gpulib import check, cudaw, cudaw_ok, equal, main, until
+import proclib
 
 
 def ranks_that_share_memory_go_and_come_back():
@@ -85,6 +86,27 @@ def one_that_watches_the_gpu_by_nvml():
             job.finish()
 
 
+@unsanitized
+def those_that_watch_may_end_meanwhile():
+    """After the driver's checkpoint of them, or before it; the snapshot has the others, and can be restored."""
+    with watching() as (options, left):
+        job, path = Server(*options, "--watchers", 2, engines=1), directory()
+        watchers = watchers_of(job, 2)
+        with held_before_its_lock(job, watchers[1], "--stop", path=path):
+            for pid in watchers:
+                proclib.send(pid, "KILL")
+                until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), 20, "it is gone")
+        job.pids = [pid for pid in job.pids if pid not in watchers]
+        equal(job.states(), "", "what runs of it")
+        if stands_in():
+            check("no real CRIU" in refused("restore", path), "something does not fit")
+            return
+        cudaw_ok("restore", path)
+        job.goes_on()
+        equal(len(left(job)), 1, "the files of GPUs that are open after the restore")
+        job.finish()
+
+
 def they_run_on_when_the_command_is_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
@@ -106,5 +128,6 @@ def they_run_on_when_the_command_is_killed():
 
 
 allow_stand_in()
-main(a_second_one_writes_what_has_changed, one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml,
+main(a_second_one_writes_what_has_changed,
+     one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml, those_that_watch_may_end_meanwhile,
      they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, pretended_criu, refused
-from severallib import Server, Sharing, rolled_back, stopped_and_restored, taken, watching
+from severallib import Server, Sharing, held_before_its_lock, rolled_back, stopped_and_restored, taken, watchers_of, watching
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
 from gpulib import CUDAW, RUNTIME_DIR, base_environment, check, cudaw_ok, equal, jobs, main, until
@@ -148,6 +148,14 @@ def a_command_that_is_killed_while_they_pause():
     job.finish()
 
 
+def image_of_all(snapshot, job):
+    """The pretended CRIU makes that of its first process alone."""
+    image, = glob.glob(f"{snapshot.path}/host-*")
+    for pid in job.pids:
+        with open(f"{image}/core-{pid}.img", "wb"):
+            pass
+
+
 @unsanitized
 def a_running_job_runs_on_after_an_interrupt():
     """While it pauses, there is no snapshot; while CRIU works, it is complete all the same."""
@@ -159,10 +167,7 @@ def a_running_job_runs_on_after_an_interrupt():
     check("interrupted" in snapshot.end(-signal.SIGINT), "it does not say so")
     job.goes_on()
     snapshot = Snapshot(job.in_command, path=snapshot.path).in_criu()
-    image, = glob.glob(f"{snapshot.path}/host-*")
-    for pid in job.engines:
-        with open(f"{image}/core-{pid}.img", "wb"):
-            pass
+    image_of_all(snapshot, job)
     os.kill(snapshot.process.pid, signal.SIGINT)
     snapshot.let_criu_go(0)
     snapshot.end(-signal.SIGINT)
@@ -255,11 +260,30 @@ def nvml_that_does_not_come_back():
         job.goes_on()
         snapshot = Snapshot(job.in_command, path=directory()).in_criu()
         os.unlink(device)
+        image_of_all(snapshot, job)
         snapshot.let_criu_go(0)
         said = snapshot.end(1)
         check("NVML stays blocked there" in said, said)
         equal(job.cuda_states(), {"running"}, "the states")
         job.kill()
+
+
+@unsanitized
+def one_that_watches_and_is_stopped_meanwhile():
+    """The others get NVML back at once, and it once it is continued."""
+    with watching() as (options, left):
+        job = Server(*options, "--watchers", 2, engines=1)
+        watchers = watchers_of(job, 2)
+        with held_before_its_lock(job, watchers[1]):
+            proclib.send(watchers[0], "STOP")
+        job.pids.remove(watchers[0])
+        job.goes_on()
+        equal(len(left(job)), 2, "the files of GPUs that are open of the others")
+        job.pids.append(watchers[0])
+        proclib.send(watchers[0], "CONT")
+        until(lambda: len(left(job)) == 3, 30, "it has NVML back")
+        job.goes_on()
+        job.finish()
 
 
 @unsanitized
@@ -273,6 +297,19 @@ def what_is_refused_by_name():
         os.environ["CUDAW_SIM_REMOTE"] = remote
         said = refused("snapshot", server.id, directory(), code=6)
         check("open, and does not use CUDA under cudaw" in said, said)
+        server.finish()
+        os.environ["TEST_NVML_MAPS"] = "1"              # as one that uses CUDA
+        server = Server(*options, engines=1)
+        del os.environ["TEST_NVML_MAPS"]
+        said = refused("snapshot", server.id, directory(), code=6)
+        check("open, and does not use CUDA under cudaw" in said, said)
+        server.finish()
+        server = Server(*options, "--watchers", 1, engines=1)
+        watcher, = watchers_of(server, 1)
+        proclib.send(watcher, "STOP")
+        said = refused("snapshot", server.id, directory(), code=6)
+        check(f"its process {watcher} is stopped and has loaded NVML" in said, said)
+        proclib.send(watcher, "CONT")
         server.finish()
     os.environ["SHARING_JOB"] = "abcdef"
     mixed = Sharing()
@@ -356,5 +393,5 @@ main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpu
      a_job_that_was_paused_stays_so, a_command_that_is_killed, a_command_that_is_killed_while_they_pause,
      a_running_job_runs_on_after_an_interrupt,
      another_snapshot_under_way_is_left_alone, an_interrupt_of_a_restore_as_they_begin_to_run,
-     one_that_ends_meanwhile, nvml_that_does_not_come_back, what_is_refused_by_name,
+     one_that_ends_meanwhile, one_that_watches_and_is_stopped_meanwhile, nvml_that_does_not_come_back, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

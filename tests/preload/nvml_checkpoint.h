@@ -4,7 +4,9 @@
 /*
  * The driver's checkpoint of a process that has called nvmlInit() alone: it has files of GPUs open, here that of
  * TEST_NVML_DEVICE, which the checkpoint closes and the restore opens again, or fails; meanwhile its calls wait [H200, driver
- * 580.159]. It answers as tests/sim/remote.c does, and takes any pairs of GPUs.
+ * 580.159]. It answers as tests/sim/remote.c does, and takes any pairs of GPUs. A FIFO PID.held beside its socket holds
+ * it up before it is locked, until somebody has written to the FIFO and closed it. With TEST_NVML_MAPS it maps the
+ * device, as a process that has called cuInit() does.
  */
 #include "tests/sim/sim.h"
 
@@ -12,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -60,6 +63,19 @@ static CUresult held_run(struct checkpoint_call *call)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+static void held_up(void)
+{
+	char path[128], byte;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%d.held", getenv("CUDAW_SIM_REMOTE"), getpid());
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && read(fd, &byte, 1) > 0)
+		;
+	if (fd >= 0)
+		close(fd);
+}
+
 static void *held_serve(void *unused)
 {
 	struct checkpoint_call call;
@@ -68,6 +84,8 @@ static void *held_serve(void *unused)
 		int fd = accept4(held.listener, NULL, NULL, SOCK_CLOEXEC);
 
 		if (recv(fd, &call, sizeof(call), MSG_WAITALL) == sizeof(call)) {
+			if (call.op == CHECKPOINT_LOCK)
+				held_up();
 			pthread_mutex_lock(&held.lock);
 			call.result = held_run(&call);
 			pthread_mutex_unlock(&held.lock);
@@ -89,6 +107,8 @@ static void held_begin(void)
 	if (!held.path || held.file >= 0)
 		return;
 	held.file = open(held.path, O_RDWR | O_CLOEXEC);
+	if (getenv("TEST_NVML_MAPS"))
+		mmap(NULL, 1, PROT_READ, MAP_SHARED, held.file, 0);
 	if (!remote)
 		return;
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%d", remote, getpid());

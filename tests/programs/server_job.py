@@ -8,7 +8,8 @@ repeats a number for --bytes; the engine adds it to one in GPU memory. The answe
 with its own. With --engines N there are so many engines, which get each request, and give the same answer. Prints
 "engine PID" of each, "port N" and, for each answer, "step N". Ends when it gets SIGINT.
 
-With --watches LIBRARY DEVICE the client counts the GPUs by that NVML of the tests before each request.
+With --watches LIBRARY DEVICE the client counts the GPUs by that NVML of the tests before each request. With --watchers N
+so many children of it count them all the time, and print "watcher PID".
 
 With --inits 1 the first process initialises CUDA, and makes no other call of it. The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
 """
@@ -73,19 +74,36 @@ def engine(port, size, titled):
         connection.sendall(found.value.to_bytes(8, "little"))
 
 
-def client(port, size, pause_s, watches):
+def watch(library, device):
+    """What counts the GPUs."""
+    nvml, os.environ["TEST_NVML_DEVICE"] = ctypes.CDLL(library), device
+    call(nvml.nvmlInit_v2())
+    return lambda: call(nvml.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint())))
+
+
+def start_watchers(count, watches, pause_s):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in range(count):
+        if os.fork():
+            continue
+        die_with_parent()
+        look = watch(*watches)
+        print("watcher", os.getpid(), flush=True)
+        while True:
+            look()
+            time.sleep(pause_s)
+
+
+def client(port, size, pause_s, watches, watchers):
     die_with_parent()
-    count = ctypes.c_uint()
-    if watches:
-        nvml, os.environ["TEST_NVML_DEVICE"] = ctypes.CDLL(watches[0]), watches[1]
-        call(nvml.nvmlInit_v2())
+    start_watchers(watchers, watches, pause_s)
+    look = watch(*watches) if watches else lambda: None
     connection = socket.create_connection(("::1", port))
     step = total = 0
     while True:
         step += 1
         total += step
-        if watches:
-            call(nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        look()
         connection.sendall(step.to_bytes(8, "little") * (size // 8))
         answer = read(connection, 8)
         if answer is None:
@@ -111,6 +129,7 @@ def main():
     parser.add_argument("--engines", type=int, default=1)
     parser.add_argument("--inits", type=int, default=0)
     parser.add_argument("--watches", nargs=2)
+    parser.add_argument("--watchers", type=int, default=0)
     parser.add_argument("--title", choices=("server", "engine"))
     args = parser.parse_args()
     if args.inits:
@@ -136,7 +155,7 @@ def main():
             mine.close()
         # At its end the server closes the connection, also while a request is under way.
         with contextlib.suppress(ConnectionError):
-            client(for_clients_port, args.bytes, args.step_ms / 1000, args.watches)
+            client(for_clients_port, args.bytes, args.step_ms / 1000, args.watches, args.watchers)
         os._exit(0)
     from_client = for_clients.accept()[0]
     while not ended:

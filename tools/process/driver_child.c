@@ -6,6 +6,7 @@
 #include "common/system/hostmem.h"
 #include "common/gpu/nvml.h"
 #include "common/patience.h"
+#include "common/processes/maps.h"
 #include "common/text.h"
 #include "tools/process/cuda_use.h"
 #include "tools/process/inside.h"
@@ -27,6 +28,7 @@
 
 #define LOOK_MS 10
 #define END_MS  200 /* for a child that was killed to be gone */
+#define TURNS   100 /* LOOK_MS apart, to restore a process */
 
 #define UNTIL_FD (STDERR_FILENO + 1) /* work->keeps.until, in the child */
 
@@ -230,11 +232,12 @@ static bool has_room(struct driver_answer *answer, size_t bytes)
 	return false;
 }
 
-static void unlock(struct driver_answer *answer, pid_t pid)
+static bool unlock(struct driver_answer *answer, pid_t pid)
 {
 	CUcheckpointUnlockArgs args = {0};
 
-	succeeded(answer, "cuCheckpointProcessUnlock", cu.cuCheckpointProcessUnlock(pid, &args));
+	return succeeded(answer, "cuCheckpointProcessUnlock",
+			 cu.cuCheckpointProcessUnlock(pid, &args));
 }
 
 static bool checkpoint(struct driver_answer *answer, pid_t pid, double timeout_ms)
@@ -253,11 +256,9 @@ static bool checkpoint(struct driver_answer *answer, pid_t pid, double timeout_m
 
 static bool restore(struct driver_answer *answer, pid_t pid, CUcheckpointRestoreArgs *args)
 {
-	if (!succeeded(answer, "cuCheckpointProcessRestore",
-		       cu.cuCheckpointProcessRestore(pid, args)))
-		return false;
-	unlock(answer, pid);
-	return true;
+	return succeeded(answer, "cuCheckpointProcessRestore",
+			 cu.cuCheckpointProcessRestore(pid, args)) &&
+	       unlock(answer, pid);
 }
 
 static void take(struct driver_answer *answer, const struct driver_work *work)
@@ -301,14 +302,18 @@ static void give_back(struct driver_answer *answer, const struct driver_work *wo
 		record_remove(work->record);
 }
 
-/* The driver knows no process that has only inherited its library, as the child of a fork. */
-static bool is_known(pid_t pid)
+/* Such a process does not answer. */
+static bool is_stopped(pid_t pid)
 {
 	struct process process;
 
-	/* A stopped process does not answer. */
-	return process_find(pid, &process) &&
-	       (toupper((unsigned char)process.state) == 'T' || ask_state(pid) != DRIVER_UNKNOWN);
+	return process_find(pid, &process) && toupper((unsigned char)process.state) == 'T';
+}
+
+/* The driver knows no process that has only inherited its library, as the child of a fork. */
+static bool is_known(pid_t pid)
+{
+	return is_stopped(pid) || ask_state(pid) != DRIVER_UNKNOWN;
 }
 
 static void find_sharer(struct driver_answer *answer, pid_t pid)
@@ -325,9 +330,7 @@ static void list(struct driver_answer *answer, const struct driver_work *work)
 	for (size_t i = 0; i < work->nlook && answer->nlisted < DRIVER_LISTED; i++) {
 		struct driver_listed *found = &answer->listed[answer->nlisted];
 
-		/* A stopped process does not answer. */
-		if (!process_find(work->look[i], &found->process) ||
-		    toupper((unsigned char)found->process.state) == 'T')
+		if (!process_find(work->look[i], &found->process) || is_stopped(work->look[i]))
 			continue;
 		found->state = ask_state(work->look[i]);
 		if (found->state <= DRIVER_RUNNING || found->state > DRIVER_FAILED)
@@ -337,40 +340,112 @@ static void list(struct driver_answer *answer, const struct driver_work *work)
 	}
 }
 
-/* A stopped process does not answer. False if it has ended. */
-static bool await_running(pid_t pid)
+/* False: the driver does not know the process, or cannot have anything of it. */
+static bool find_one(pid_t pid, struct driver_listed *found)
 {
-	struct process process;
+	struct inside_drivers drivers;
+	char path[PATH_MAX];
 
-	while (process_find(pid, &process)) {
-		if (toupper((unsigned char)process.state) != 'T')
-			return process.state != 'Z';
-		usleep(LOOK_MS * 1000);
+	if (!process_find(pid, &found->process))
+		return false;
+	inside_face(pid, &drivers);
+	found->drives = drivers.where;
+	if (!found->drives && !maps_find(pid, "libnvidia-ml.so", path))
+		return false;
+	if (is_stopped(pid)) {
+		found->state = DRIVER_UNKNOWN;
+		return !found->drives;
 	}
-	return false;
+	found->state = ask_state(pid);
+	return found->state != DRIVER_UNKNOWN;
 }
 
-static void keep(struct driver_answer *answer, const struct driver_work *work)
+static void find(struct driver_answer *answer, const struct driver_work *work)
+{
+	for (size_t i = 0; i < work->nlook; i++) {
+		if (answer->nlisted == DRIVER_LISTED) {
+			fail(answer, "more than %d processes use the driver", DRIVER_LISTED - 1);
+			return;
+		}
+		answer->nlisted += find_one(work->look[i], &answer->listed[answer->nlisted]);
+	}
+}
+
+/* Checkpoint it; one that ends meanwhile does not matter. */
+static bool keep_one(struct driver_answer *answer, const struct process *process, double timeout_ms)
+{
+	if (checkpoint(answer, process->pid, timeout_ms))
+		return true;
+	answer->kept_not = process->pid;
+	if (process_is_there(process))
+		return false;
+	answer->kept_not = 0;
+	*answer->call = '\0';
+	return true;
+}
+
+/* Restore and unlock it. The child of another command may be about to do the same. */
+static void bring_back(struct driver_answer *answer, const struct process *process,
+		       CUcheckpointRestoreArgs *args)
+{
+	struct driver_answer one;
+	pid_t pid = process->pid;
+
+	*one.call = '\0';
+	for (int turn = 0; turn < TURNS; turn++) {
+		enum driver_state state = ask_state(pid);
+
+		if (!process_is_there(process) || state == DRIVER_RUNNING ||
+		    (state == DRIVER_LOCKED ? unlock(&one, pid) : restore(&one, pid, args)))
+			return;
+		usleep(LOOK_MS * 1000);
+	}
+	memcpy(answer->call, one.call, sizeof(one.call));
+	memcpy(answer->error_name, one.error_name, sizeof(one.error_name));
+	answer->error = one.error;
+	answer->kept_not = pid;
+}
+
+/* A stopped process does not answer: it comes back once somebody continues it. */
+static void bring_all_back(struct driver_answer *answer, const struct driver_work *work,
+			   struct process *left, size_t n)
 {
 	CUcheckpointRestoreArgs args = {
 		.gpuPairs = (CUcheckpointGpuPair *)work->keeps.pairs,
 		.gpuPairsCount = work->keeps.npairs,
 	};
-	size_t n = work->keeps.already ? work->nlook : 0;
+
+	while (n) {
+		size_t nstopped = 0;
+
+		for (size_t i = 0; i < n; i++)
+			if (process_is_there(&left[i]) && is_stopped(left[i].pid))
+				left[nstopped++] = left[i];
+			else
+				bring_back(answer, &left[i], &args);
+		n = nstopped;
+		__atomic_store_n(&answer->halted, n > 0, __ATOMIC_RELEASE);
+		usleep(LOOK_MS * 1000);
+	}
+}
+
+static void keep(struct driver_answer *answer, const struct driver_work *work)
+{
+	struct process all[DRIVER_LISTED];
+	size_t n = 0, kept;
 	char end;
 
 	if (!init(answer))
 		return;
-	while (n < work->nlook && checkpoint(answer, work->look[n], work->timeout_ms))
-		n++;
-	if (n < work->nlook)
-		answer->kept_not = work->look[n];
-	__atomic_store_n(&answer->kept, n == work->nlook, __ATOMIC_RELEASE);
+	for (size_t i = 0; i < work->nlook; i++)
+		n += process_find(work->look[i], &all[n]);
+	kept = work->keeps.already ? n : 0;
+	while (kept < n && keep_one(answer, &all[kept], work->timeout_ms))
+		kept++;
+	__atomic_store_n(&answer->kept, kept == n, __ATOMIC_RELEASE);
 	while (answer->kept && read(UNTIL_FD, &end, 1) < 0 && errno == EINTR)
 		;
-	for (size_t i = 0; i < n; i++)
-		if (await_running(work->look[i]) && !restore(answer, work->look[i], &args))
-			answer->kept_not = work->look[i];
+	bring_all_back(answer, work, all, kept);
 }
 
 /* The child. */
@@ -381,6 +456,8 @@ static void run(const struct driver_work *work)
 	if (load(answer)) {
 		if (work->op == DRIVER_LIST)
 			list(answer, work);
+		else if (work->op == DRIVER_FIND)
+			find(answer, work);
 		else if (work->op == DRIVER_GPUS && init_seeing(answer, work->sight))
 			find_gpus(&answer->held);
 		else if (work->op == DRIVER_SHARER)
@@ -497,6 +574,13 @@ bool driver_child_ask(enum driver_op op, pid_t pid, double ms, struct driver_ans
 bool driver_child_gpus(const struct driver_sight *sight, double ms, struct driver_answer *answer)
 {
 	struct driver_work work = {.op = DRIVER_GPUS, .sight = sight};
+
+	return ask(&work, ms, answer);
+}
+
+bool driver_child_find(const pid_t *pids, size_t n, double ms, struct driver_answer *answer)
+{
+	struct driver_work work = {.op = DRIVER_FIND, .look = pids, .nlook = n};
 
 	return ask(&work, ms, answer);
 }

@@ -36,6 +36,7 @@ enum driver_op {
 	DRIVER_GPUS,   /* the GPUs that the driver shows, into held, without bytes */
 	DRIVER_SHARER, /* a process that may share GPU memory with @pid (cuda_use_sharer()) */
 	DRIVER_LIST,   /* those of some processes that are not running: see driver_child_list() */
+	DRIVER_FIND, /* those of some processes that the driver may know: see driver_child_find() */
 	DRIVER_PAUSE,  /* lock and checkpoint @pid, and write the record */
 	DRIVER_RESUME, /* restore @pid if it is checkpointed, and unlock it */
 	DRIVER_KEEP,   /* keep processes checkpointed: see @keeps of the work */
@@ -46,6 +47,7 @@ enum driver_op {
 struct driver_listed {
 	struct process process;
 	enum driver_state state;
+	bool drives;       /* when finding: it has a driver mapped */
 	char command[256]; /* its command line, cleaned */
 };
 
@@ -53,12 +55,13 @@ struct driver_listed {
 struct driver_answer {
 	bool done;
 	bool kept;         /* all processes to keep are checkpointed */
-	pid_t kept_not;    /* the one to keep whose call failed; 0: none */
+	pid_t kept_not;    /* the one to keep whose call failed, as in call; 0: none */
+	bool halted;       /* of those to let go only such are left as somebody has stopped */
 	bool unsupported;  /* there is no driver, or it has no checkpoint */
 	bool silent;       /* there was no answer in time */
 	char failure[256]; /* why the driver was not asked; empty: it was */
-	char call[48];     /* the first call that failed; empty: none */
-	int error;         /* its CUresult */
+	char call[48]; /* the first call that failed, or, to let go, the last one; empty: none */
+	int error;     /* its CUresult */
 	char error_name[64];
 	enum driver_state state; /* at the end */
 	double ms;               /* of the checkpoint or restore, with the lock and unlock */
@@ -75,14 +78,15 @@ struct driver_work {
 	pid_t pid;
 	double timeout_ms;           /* of a pause, or to keep, for the lock */
 	const struct record *record; /* of a pause or resume */
-	const pid_t *look;           /* of a list, or to keep: the processes */
+	const pid_t *look;           /* of a list, to find, or to keep: the processes */
 	size_t nlook;
 	/*
-	 * To keep processes checkpointed until the other end of the pipe @until is closed, also if by the end of the
-	 * command. Then each is restored, with @pairs of GPUs, and unlocked, once it is not stopped.
+	 * To keep processes checkpointed, except those that have ended, until the other end of the pipe @until is
+	 * closed, also if by the end of the command. Then each is restored, with @pairs of GPUs, and unlocked, as its
+	 * state asks, once it is not stopped. Of @look at most DRIVER_LISTED.
 	 */
 	struct {
-		bool already; /* they are checkpointed */
+		bool already; /* they are checkpointed: only let them go */
 		int until;
 		const CUcheckpointGpuPair *pairs;
 		unsigned int npairs;
@@ -113,5 +117,12 @@ bool driver_child_ask(enum driver_op op, pid_t pid, double ms, struct driver_ans
  * has locked or checkpointed. False: the driver did not answer within @ms, and some may be missing.
  */
 bool driver_child_list(double ms, struct driver_answer *answer);
+
+/*
+ * Find those of the @n processes of @pids that have NVML or a driver mapped, in their order, into @answer: those whose
+ * state the driver tells, and, as DRIVER_UNKNOWN, those that are stopped and have no driver mapped: they do not answer.
+ * False, and a failure in @answer: the driver did not answer within @ms, or there are more than DRIVER_LISTED.
+ */
+bool driver_child_find(const pid_t *pids, size_t n, double ms, struct driver_answer *answer);
 
 #endif

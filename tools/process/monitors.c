@@ -25,32 +25,97 @@ static bool is_among(pid_t pid, const pid_t *pids, size_t n)
 	return false;
 }
 
-static bool is_monitor(pid_t pid)
+/* Whether the process may be known to the driver: by NVML, or, of @all, in whatever way. */
+static bool may_be_known(pid_t pid, bool all)
+{
+	char path[PATH_MAX];
+
+	return maps_find(pid, "libnvidia-ml.so", path) ||
+	       (all && maps_find(pid, "libcuda.so", path));
+}
+
+/* What the driver may have of @tree, except of @others. False with @why if that cannot be known. */
+static bool ask(struct driver_answer *answer, const struct tree *tree, const pid_t *others,
+		size_t nothers, bool all, char *why, size_t size)
+{
+	pid_t pids[TREE_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < tree->n; i++)
+		if (!is_among(tree->pids[i], others, nothers) && may_be_known(tree->pids[i], all))
+			pids[n++] = tree->pids[i];
+	answer->nlisted = 0;
+	if (!n)
+		return true;
+	driver_child_find(pids, n, ASK_MS, answer);
+	/* A driver that has no checkpoint has none checkpointed. */
+	if (!*answer->failure || answer->unsupported)
+		return true;
+	snprintf(why, size, "its processes that may use NVML cannot be looked at: %s",
+		 answer->failure);
+	return false;
+}
+
+/* Whether a snapshot can have it, or it is none of ours. */
+static bool is_at_hand(const struct driver_listed *found, char *why, size_t size)
+{
+	pid_t pid = found->process.pid;
+
+	if (found->state == DRIVER_RUNNING)
+		return true;
+	if (found->state == DRIVER_UNKNOWN)
+		snprintf(
+			why, size,
+			"its process %d is stopped and has loaded NVML, so that the driver cannot be "
+			"asked about it: continue it",
+			pid);
+	else
+		snprintf(
+			why, size,
+			"the driver has locked or checkpointed its process %d: 'cudaw resume %d' first",
+			pid, pid);
+	return false;
+}
+
+static bool is_monitor(const struct driver_listed *found)
 {
 	struct descriptors files = {0};
-	struct driver_answer answer;
-	struct process process;
 	char path[PATH_MAX];
 	bool opens;
 
-	descriptors_add_process(&files, pid);
-	opens = descriptors_of(&files, DESCRIPTOR_GPU, pid);
+	descriptors_add_process(&files, found->process.pid);
+	opens = descriptors_of(&files, DESCRIPTOR_GPU, found->process.pid);
 	free(files.all);
-	/* A stopped process does not answer. */
-	if (!opens || !process_find(pid, &process) || strchr("Tt", process.state))
-		return false;
-	if (maps_find(pid, DESCRIPTOR_GPU_PATH, path))
-		return false;
-	driver_child_ask(DRIVER_ASK, pid, ASK_MS, &answer);
-	return answer.state == DRIVER_RUNNING;
+	return opens && !found->drives && !maps_find(found->process.pid, DESCRIPTOR_GPU_PATH, path);
 }
 
-void monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others, size_t nothers)
+bool monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others, size_t nothers,
+		   char *why, size_t size)
 {
+	struct driver_answer answer;
+
 	m->n = 0;
-	for (size_t i = 0; i < tree->n && m->n < MONITORS_MAX; i++)
-		if (!is_among(tree->pids[i], others, nothers) && is_monitor(tree->pids[i]))
-			m->pids[m->n++] = tree->pids[i];
+	if (!ask(&answer, tree, others, nothers, true, why, size))
+		return false;
+	for (int i = 0; i < answer.nlisted; i++) {
+		const struct driver_listed *found = &answer.listed[i];
+
+		if (!is_at_hand(found, why, size))
+			return false;
+		if (m->n < MONITORS_MAX && is_monitor(found))
+			m->pids[m->n++] = found->process.pid;
+	}
+	return true;
+}
+
+void monitors_drop(struct monitors *m, const struct tree *tree)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < m->n; i++)
+		if (tree_has(tree, m->pids[i]))
+			m->pids[n++] = m->pids[i];
+	m->n = n;
 }
 
 /* Why the driver's child failed. */
@@ -79,12 +144,40 @@ static bool await_kept(struct monitors *m)
 	return true;
 }
 
-bool monitors_keep(struct monitors *m, bool already, char *why, size_t size)
+/* Whether the child is done, within the time, with all that nobody has stopped. */
+static bool await_gone(struct monitors *m)
+{
+	struct patience patience = {0};
+
+	while (!driver_child_await(&m->work, LOOK_MS))
+		if (__atomic_load_n(&m->work.answer->halted, __ATOMIC_ACQUIRE))
+			return true;
+		else if (patience_ms(&patience) > WORK_MS)
+			return false;
+	return true;
+}
+
+/* *@crashed: the child has not done its work. */
+static bool end(struct monitors *m, bool wait, bool *crashed, char *why, size_t size)
+{
+	bool ended, done;
+
+	close(m->until);
+	m->kept = false;
+	ended = wait && await_gone(m);
+	*crashed = ended && *m->work.answer->failure;
+	done = !wait || (ended && !*m->work.answer->call && !*m->work.answer->failure);
+	if (!done)
+		explain(m->work.answer, why, size);
+	driver_child_end(&m->work);
+	return done;
+}
+
+static bool begin(struct monitors *m, bool already, bool *crashed, char *why, size_t size)
 {
 	int ends[2];
 
-	if (!m->n || m->kept)
-		return true;
+	*crashed = false;
 	if (pipe2(ends, O_CLOEXEC)) {
 		snprintf(why, size, "%s", strerror(errno));
 		return false;
@@ -100,24 +193,37 @@ bool monitors_keep(struct monitors *m, bool already, char *why, size_t size)
 	close(ends[0]);
 	if (m->kept)
 		return true;
-	explain(m->work.answer, why, size);
-	close(m->until);
-	driver_child_end(&m->work);
+	/* What of them it has checkpointed comes back. */
+	if (end(m, true, crashed, why, size))
+		snprintf(why, size, "the driver does not answer");
+	return false;
+}
+
+/* By a second child, after one that has crashed or was killed. */
+static bool bring_back(const struct monitors *m, char *why, size_t size)
+{
+	struct monitors again = *m;
+	bool crashed;
+
+	return begin(&again, true, &crashed, why, size) && end(&again, true, &crashed, why, size);
+}
+
+bool monitors_keep(struct monitors *m, bool already, char *why, size_t size)
+{
+	char worse[256];
+	bool crashed;
+
+	if (!m->n || m->kept || begin(m, already, &crashed, why, size))
+		return true;
+	if (crashed && !already && !bring_back(m, worse, sizeof(worse)))
+		snprintf(why, size, "%s; NVML stays blocked there", worse);
 	return false;
 }
 
 bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size)
 {
-	bool ended, done;
+	bool crashed;
 
-	if (!m->kept)
-		return true;
-	m->kept = false;
-	close(m->until);
-	ended = wait && driver_child_await(&m->work, WORK_MS);
-	done = !wait || (ended && !*m->work.answer->call && !*m->work.answer->failure);
-	if (!done)
-		explain(m->work.answer, why, size);
-	driver_child_end(&m->work);
-	return done;
+	return !m->kept || end(m, wait, &crashed, why, size) ||
+	       (crashed && bring_back(m, why, size));
 }

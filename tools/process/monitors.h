@@ -5,7 +5,8 @@
  * Processes of a job that have GPUs open to look at them by NVML, and do not use CUDA: CRIU could not take these files.
  * The driver's checkpoint takes them. Calls of NVML wait in such a process until it is restored, and everything else
  * there goes on. A process that has called nvmlInit() alone has files of GPUs open and none mapped, while one that has
- * called cuInit() maps some [H200, driver 580.159].
+ * called cuInit() maps some; once it is checkpointed, none is open, and only the driver tells it from one that does not
+ * look at GPUs [H200, driver 580.159].
  */
 #include "tools/process/criu/tree.h"
 #include "tools/process/driver_child.h"
@@ -26,22 +27,27 @@ struct monitors {
 	struct driver_work work;
 };
 
-/*
- * Find those of @tree, which runs, except the @nothers of @others. None that uses CUDA, or that the driver does not
- * know.
- */
-void monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others,
-		   size_t nothers);
+_Static_assert(MONITORS_MAX <= DRIVER_LISTED, "the child keeps as many");
 
 /*
- * Have the driver checkpoint all that are found; if they are @already checkpointed, as after a restore: begin only to
- * keep them so. False with @why after a failure; then they run on.
+ * Find those of @tree, which runs, except the @nothers of @others. None that has a driver mapped, or that the driver
+ * does not know. False with @why if the driver has one locked or checkpointed already, or if that cannot be known.
+ */
+bool monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others, size_t nothers,
+		   char *why, size_t size);
+
+/* Leave out those that are not in @tree: they have ended. */
+void monitors_drop(struct monitors *m, const struct tree *tree);
+
+/*
+ * Have the driver checkpoint all that are found, except those that end meanwhile; if they are @already checkpointed, as
+ * after a restore: begin only to keep them so. False with @why after a failure; then they run on.
  */
 bool monitors_keep(struct monitors *m, bool already, char *why, size_t size);
 
 /*
- * Have the driver restore them, once each of them runs; with @wait, until that is done, and false with @why if it
- * fails. Nothing if they are not kept. A process that has ended does not matter.
+ * Have the driver restore them, once each of them runs; with @wait, until that is done for all that nobody has stopped,
+ * and false with @why if it fails. Nothing if they are not kept. A process that has ended does not matter.
  */
 bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size);
 

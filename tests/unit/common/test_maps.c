@@ -71,6 +71,19 @@ START_TEST(those_that_cannot_be_read)
 }
 END_TEST
 
+START_TEST(a_file_is_found_by_its_path_or_name)
+{
+	char path[PATH_MAX];
+
+	ck_assert_int_eq(maps_find(0, "libc.so", path), 1);
+	ck_assert_str_eq(strrchr(path, '/'), "/libc.so.6");
+	ck_assert_int_eq(maps_find(0, path, path), 1);
+	ck_assert_int_eq(maps_find(0, "/libc.so", path), 0);
+	ck_assert_int_eq(maps_find(0, "ibc.so", path), 0);
+	ck_assert_int_eq(maps_find(INT_MAX, "libc.so", path), -ENOENT);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("maps");
@@ -78,6 +91,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, a_mapping_has_all_its_facts, 0, 2);
 	tcase_add_test(tc, one_without_a_file_has_no_path);
+	tcase_add_test(tc, a_file_is_found_by_its_path_or_name);
 	tcase_add_test(tc, those_that_cannot_be_read);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

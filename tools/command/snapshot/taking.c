@@ -310,8 +310,9 @@ static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
 	if (!ret)
 		ret = memory_files_save(&t->memory_files, images, error);
 	/* CRIU's exit status alone does not prove that there is an image of the job. */
-	for (size_t i = 0; i < t->nparts && !ret; i++) {
-		snprintf(core, sizeof(core), "core-%d.img", t->parts[i].job->pid);
+	for (size_t i = 0; i < t->nparts + t->monitors.n && !ret; i++) {
+		snprintf(core, sizeof(core), "core-%d.img",
+			 i < t->nparts ? t->parts[i].job->pid : t->monitors.pids[i - t->nparts]);
 		if (faccessat(images, core, F_OK, 0))
 			ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
 	}
@@ -407,6 +408,7 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 					       "a process of it was continued (SIGCONT)")
 			       : snapshot_fail(error, -EAGAIN,
 					       "a process of it does not stop (try again)");
+	monitors_drop(&t->monitors, tree);
 	ret = taking_check_found(t, tree, error);
 	if (!ret && tcp_are_connected(&t->ports))
 		ret = tcp_rest(tree);

@@ -265,9 +265,13 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 		goes_on = take_reason(&f, one.text, false);
 	for (; n < t->nparts && n < SNAPSHOT_PARTS_MAX; n++)
 		pids[n] = t->parts[n].job->pid;
-	/* The driver has taken their files. One that was opened since is not taken. */
-	if (goes_on && !t->monitors.kept) {
-		monitors_find(&t->monitors, tree, pids, n);
+	/*
+	 * Stopped processes do not answer, and the driver has taken the files of those that were found before. One that
+	 * was opened since is not taken.
+	 */
+	if (goes_on && !t->stopped) {
+		if (!monitors_find(&t->monitors, tree, pids, n, one.text, sizeof(one.text)))
+			goes_on = take_reason(&f, one.text, true);
 		memcpy(pids + n, t->monitors.pids, t->monitors.n * sizeof(*pids));
 		n += t->monitors.n;
 	}

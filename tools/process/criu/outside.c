@@ -339,12 +339,12 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 		pid_t pid = tree->pids[i];
 		const struct descriptor *gpu = descriptors_of(mine, DESCRIPTOR_GPU, pid);
 
-		if (maps_find(pid, "/SYSV", path))
+		if (maps_find(pid, "/SYSV", path) > 0)
 			give(reasons,
 			     "%s has System V shared memory (shmget), which CRIU does not take",
 			     label(pid, name));
 		if (is_job(reasons, pid) || reasons->over ||
-		    (!gpu && !maps_find(pid, DESCRIPTOR_GPU_PATH, path)))
+		    (!gpu && maps_find(pid, DESCRIPTOR_GPU_PATH, path) <= 0))
 			continue;
 		give(reasons, "its process %s has %s open, and does not use CUDA under cudaw",
 		     label(pid, name), gpu ? gpu->target : path);
