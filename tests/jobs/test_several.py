@@ -107,6 +107,29 @@ def those_that_watch_may_end_meanwhile():
         job.finish()
 
 
+@unsanitized
+def a_command_that_is_killed_with_its_children():
+    """Nobody is left to give NVML back. A snapshot without it is refused, and a resume gives it back."""
+    with watching() as (options, left):
+        job = Server(*options, engines=1)
+        for is_refused in (False, True):
+            snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
+            for pid in (snapshot.process.pid, *proclib.descendants(snapshot.process.pid)):
+                proclib.send(pid, "KILL")
+            snapshot.end(-9)
+            equal(job.states(), "T", "the states")
+            if is_refused:
+                for pid in job.pids:
+                    proclib.send(pid, "CONT")
+                until(lambda: job.cuda_states() == {"running"}, 30, "it runs")
+                said = refused("snapshot", job.id, directory(), code=6)
+                check("the driver has locked or checkpointed its process" in said, said)
+            equal(left(job), [], "the files of GPUs that are open")
+            cudaw_ok("resume", job.id)
+            job.goes_on()
+        job.finish()
+
+
 def they_run_on_when_the_command_is_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
@@ -128,6 +151,6 @@ def they_run_on_when_the_command_is_killed():
 
 
 allow_stand_in()
-main(a_second_one_writes_what_has_changed,
+main(a_command_that_is_killed_with_its_children, a_second_one_writes_what_has_changed,
      one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml, those_that_watch_may_end_meanwhile,
      they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)

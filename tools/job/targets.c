@@ -8,6 +8,7 @@
 #include "tools/job/select.h"
 #include "tools/job/whole.h"
 #include "tools/process/criu/tcp.h"
+#include "tools/process/monitors.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
@@ -99,12 +100,29 @@ void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
+/* A snapshot or restore that was killed with its children leaves those blocked that use NVML alone. */
+static void revive(struct targets *targets, const struct job *job, const struct tree *tree)
+{
+	pid_t *jobs = calloc(targets->list.n + 1, sizeof(*jobs));
+	char why[256] = "out of memory";
+	size_t n = 0;
+
+	for (size_t i = 0; jobs && i < targets->list.n; i++)
+		if (targets->list.jobs[i].seen)
+			jobs[n++] = targets->list.jobs[i].pid;
+	if (!jobs || !monitors_revive(tree, jobs, n, why, sizeof(why))) {
+		complain("%s %d: %s; NVML may stay blocked", targets->verb, job->pid, why);
+		targets_fail(targets, EXIT_FAILED);
+	}
+	free(jobs);
+}
+
 /*
  * Continue a job that is stopped, with all its processes: an interrupted snapshot stops them all. With @others a job
  * that runs: an interrupted restore leaves the others stopped. False if nothing was continued, after a message unless
  * nothing was to be.
  */
-static bool wake(const struct targets *targets, const struct job *job, bool others)
+static bool wake(struct targets *targets, const struct job *job, bool others)
 {
 	struct tree tree = {.head = job->pid};
 	char id[RUNDIR_ID_SIZE];
@@ -123,8 +141,10 @@ static bool wake(const struct targets *targets, const struct job *job, bool othe
 	}
 	whole_root(job, id, &root, &unknown);
 	tree_find(&tree, &root, job->directory->owner);
-	if (others && !tree_waits_for(&tree, job->pid))
+	if (others && !tree_waits_for(&tree, job->pid)) {
+		revive(targets, job, &tree);
 		return false;
+	}
 	if (tcp_repair(&tree, false) == -EPERM) {
 		complain("%s %d: a snapshot that was killed has left its TCP connections unusable, "
 			 "which takes root to mend: run the command as root",
@@ -132,6 +152,7 @@ static bool wake(const struct targets *targets, const struct job *job, bool othe
 		return false;
 	}
 	tree_signal(&tree, SIGCONT);
+	revive(targets, job, &tree);
 	return true;
 }
 

@@ -227,3 +227,17 @@ bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size)
 	return !m->kept || end(m, wait, &crashed, why, size) ||
 	       (crashed && bring_back(m, why, size));
 }
+
+bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,
+		     size_t size)
+{
+	struct driver_answer answer;
+	struct monitors m = {.n = 0};
+
+	if (!ask(&answer, tree, others, nothers, false, why, size))
+		return false;
+	for (int i = 0; i < answer.nlisted && m.n < MONITORS_MAX; i++)
+		if (answer.listed[i].state > DRIVER_RUNNING && !answer.listed[i].drives)
+			m.pids[m.n++] = answer.listed[i].process.pid;
+	return !m.n || bring_back(&m, why, size);
+}

@@ -51,4 +51,11 @@ bool monitors_keep(struct monitors *m, bool already, char *why, size_t size);
  */
 bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size);
 
+/*
+ * Have the driver restore those of @tree, except the @nothers of @others, that it has locked or checkpointed and that
+ * run: the child of a command that should have done it was killed. False with @why if it fails.
+ */
+bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,
+		     size_t size);
+
 #endif
