@@ -242,6 +242,22 @@ def one_that_ends_meanwhile():
             job.kill()
 
 
+# In a way that passes, and NVML does not come back.
+FAILS = """
+[ "$1" = --version ] && {{ echo Version: 4.2; exit; }}
+rm -f {}
+while [ $# -gt 1 ]; do
+    case $1 in
+    --work-dir) work=$2 ;;
+    --log-file) log=$2 ;;
+    esac
+    shift
+done
+echo "Error (pretended): Connected TCP socket" > $work/$log
+exit 1
+"""
+
+
 @unsanitized
 def nvml_that_does_not_come_back():
     """The commands say so. The others go on."""
@@ -263,7 +279,16 @@ def nvml_that_does_not_come_back():
         image_of_all(snapshot, job)
         snapshot.let_criu_go(0)
         said = snapshot.end(1)
+        cudaw_ok("verify", snapshot.path)
         check("NVML stays blocked there" in said, said)
+        check(f"{job.in_command.pid} is in {snapshot.path}" in said, said)
+        equal(job.cuda_states(), {"running"}, "the states")
+        job.kill()
+        with open(device, "w", encoding="ascii"):
+            cudaw_ok("restore", path)
+        job.goes_on()
+        said = refused("snapshot", "--stop", job.id, directory(), env=pretended_criu(FAILS.format(device)))
+        equal(said.count("NVML stays blocked there"), 1, f"how often it says so ({said})")
         equal(job.cuda_states(), {"running"}, "the states")
         job.kill()
 

@@ -224,7 +224,10 @@ static int take(struct taking *t)
 	if (!t->job->error && !*t->job->status.snapshot)
 		taking_clean(t);
 	ret = taking_run(t);
-	return ret ? ret : report(t);
+	if (!ret)
+		ret = report(t);
+	/* There is a snapshot, and not all is as it was. */
+	return !ret && t->blind ? EXIT_FAILED : ret;
 }
 
 static int run(struct taking *t, const char *path)

@@ -433,9 +433,10 @@ static bool let_continue(struct taking *t, const struct tree *tree)
 	if (t->stopped)
 		tree_continue(tree);
 	t->stopped = false;
-	t->blind |= !monitors_let_go(&t->monitors, true, why, sizeof(why));
-	if (t->blind)
+	if (!monitors_let_go(&t->monitors, true, why, sizeof(why))) {
 		complain("snapshot %d: %s; NVML stays blocked there", t->job->pid, why);
+		t->blind = true;
+	}
 	return true;
 }
 
@@ -454,7 +455,8 @@ static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tre
 		if (!ret)
 			ret = dump(t, dir, index, tree, error);
 		left -= t->stopped ? RETRIES / STOPS : 1;
-		if (ret != -EAGAIN || left <= 0 || criu_is_interrupted() || !let_continue(t, tree))
+		if (ret != -EAGAIN || left <= 0 || criu_is_interrupted() ||
+		    !let_continue(t, tree) || t->blind)
 			return ret;
 		usleep(ANSWER_MS * 1000);
 	}
@@ -753,5 +755,5 @@ int taking_run(struct taking *t)
 		criu_hold_signals(false);
 	}
 	t->ms = clock_ms() - begin;
-	return !ret && t->blind ? EXIT_FAILED : ret;
+	return ret;
 }
