@@ -372,6 +372,17 @@ static int find_base(const char *whole, const char *parts, const char *name)
 	return found;
 }
 
+/* A new directory, open, whose name is safe on disk; -1: none. */
+static int make_synced(const char *path)
+{
+	if (mkdir(path, 0700))
+		return -1;
+	if (!sync_parent(path))
+		return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rmdir(path);
+	return -1;
+}
+
 /* The last part of an absolute path, which then ends before it. */
 static char *cut_last(char *path)
 {
@@ -391,7 +402,7 @@ void snapshot_dir_inherit(const char *path)
 	name = cut_last(whole);
 	parts = cut_last(whole);
 	from = find_base(whole, parts, name);
-	to = from < 0 || mkdir(path, 0700) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	to = from < 0 ? -1 : make_synced(path);
 	if (to >= 0) {
 		link_files(from, to);
 		close(to);

@@ -727,6 +727,27 @@ START_TEST(what_is_kept_of_a_copy_is_synced)
 }
 END_TEST
 
+/* A part that was not there before has files of the one before it, and its name is safe on disk. */
+START_TEST(a_part_that_inherits_is_synced)
+{
+	int dir;
+	struct stat st;
+	char part[128];
+
+	snprintf(part, sizeof(part), "%s/parts-2/7", directory);
+	ck_assert(!mkdir(directory, 0700));
+	dir = open(directory, O_RDONLY | O_DIRECTORY);
+	ck_assert(!mkdirat(dir, "parts-1", 0700) && !mkdirat(dir, "parts-1/7", 0700));
+	ck_assert(!mkdirat(dir, "parts-2", 0700) && !fstatat(dir, "parts-2", &st, 0));
+	close(openat(dir, "parts-1/7/" SNAPSHOT_MANIFEST, O_WRONLY | O_CREAT, 0600));
+	sync_inode = st.st_ino;
+	snapshot_dir_inherit(part);
+	ck_assert_int_eq(faccessat(dir, "parts-2/7/" SNAPSHOT_MANIFEST, F_OK, 0), 0);
+	ck_assert(inode_synced);
+	close(dir);
+}
+END_TEST
+
 /* At the chunk in the middle; those before it may be written. */
 static int cancel_in_the_middle(void *arg, size_t chunk)
 {
@@ -924,6 +945,7 @@ int main(void)
 	tcase_add_test(tc, a_directory_that_cannot_be_synced_keeps_both);
 	tcase_add_test(tc, a_directory_that_cannot_be_synced_is_not_in_use);
 	tcase_add_test(tc, what_is_kept_of_a_copy_is_synced);
+	tcase_add_test(tc, a_part_that_inherits_is_synced);
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);
