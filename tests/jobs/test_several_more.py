@@ -266,6 +266,10 @@ def nvml_that_does_not_come_back():
         job, device = Server(*options, engines=1), options[2]
         path = taken(job, "--stop")
         equal(job.states(), "", "what runs of it")
+        count = os.environ.pop("TEST_NVML_COUNT")
+        said = refused("restore", "--gpu", "0=1", "--gpu", "1=0", path, code=6)
+        check("uses NVML alone, and goes to other GPUs only if" in said, said)
+        os.environ["TEST_NVML_COUNT"] = count
         os.unlink(device)
         said = refused("restore", path)
         check("NVML: cuCheckpointProcessRestore fails with CUDA_ERROR_OPERATING_SYSTEM" in said, said)

@@ -414,8 +414,11 @@ static int find_monitors(struct restoring *r, const struct tree *tree)
 	}
 	for (size_t i = 0; i < r->needs.npairs; i++, m->npairs++)
 		if (!nvml_uuid_parse(r->needs.pairs[i].from, &m->pairs[i].oldUuid) ||
-		    !nvml_uuid_parse(r->needs.pairs[i].to, &m->pairs[i].newUuid))
+		    !nvml_uuid_parse(r->needs.pairs[i].to, &m->pairs[i].newUuid)) {
+			complain("%s: '%s' or '%s' is not the UUID of a GPU", r->path,
+				 r->needs.pairs[i].from, r->needs.pairs[i].to);
 			return EXIT_FAILED;
+		}
 	return EXIT_DONE;
 }
 

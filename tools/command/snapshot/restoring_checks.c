@@ -224,6 +224,20 @@ static int check_ports(struct restoring *r)
 	return EXIT_UNSUPPORTED;
 }
 
+/* Whether the driver can be told where the GPUs are now that processes look at which do not use CUDA. */
+static int check_monitors(const struct restoring *r)
+{
+	const json_t *monitors = json_object_get(r->facts, "monitors");
+
+	if (!json_array_size(monitors) || !r->needs.moved || r->needs.npairs)
+		return EXIT_DONE;
+	complain(
+		"%s: its process %d uses NVML alone, and goes to other GPUs only if NVML tells all "
+		"GPUs of both machines",
+		r->path, (int)json_integer_value(json_array_get(monitors, 0)));
+	return EXIT_UNSUPPORTED;
+}
+
 static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->opened.parts->snapshot.manifest.index;
@@ -240,6 +254,7 @@ static int check_opened(struct restoring *r)
 		ret = check_ids(r, directory);
 		ret = worse(ret, check_memory_files(r));
 		ret = worse(ret, check_ports(r));
+		ret = worse(ret, check_monitors(r));
 		ret = worse(ret, needs_opened(&r->opened.parts->snapshot, &r->files));
 	}
 	close(directory);
