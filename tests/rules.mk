@@ -97,8 +97,8 @@ $(O)/tests/unit/checkpoint/test_operation: private CFLAGS += -Wl,--wrap=engine_r
 $(O)/tests/unit/checkpoint/test_joint: private CFLAGS += -Wl,--wrap=sharing_remains
 
 # It plays the other processes.
-$(O)/tests/unit/checkpoint/test_in: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,saved_room sharers_ask sharing_back sharing_complete \
-	sharing_get_imports sharing_gone_back)
+$(O)/tests/unit/checkpoint/test_in: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,release_fits saved_room sharers_ask \
+	sharing_back sharing_complete sharing_get_imports sharing_gone_back)
 $(O)/tests/unit/checkpoint/test_in: | $(SIM)
 
 # It plays the others, and sets the clock.

@@ -163,6 +163,8 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 				   engine.place.path, error.text);
 	engine.saved.used_slots = engine.held_slots;
 	set_read();
+	/* It has yet to try to take its GPU memory. */
+	engine_say(op, PACT_ROOM);
 	if (!op->progress.pact)
 		engine_leave_read();
 	return 0;

@@ -38,8 +38,8 @@ enum pact_phase { PACT_SEEK, PACT_TAKE, PACT_GO, PACT_STOP };
 enum pact_says {
 	PACT_NOTHING, /* it has not begun */
 	PACT_SEEKS,   /* there is no room for all on its GPUs */
-	PACT_ROOM,    /* there is */
-	PACT_TAKES,   /* it takes its memory, which is there */
+	PACT_ROOM,    /* there is; it is about to take its memory */
+	PACT_TAKES, /* it takes it, which is there; or it reads its contents from a snapshot, and says ROOM then */
 	PACT_LACKS, /* that has failed: it was not. It may try again, which is no news for the others */
 	PACT_HAS,   /* it has its memory, without its contents */
 	PACT_WHOLE, /* it may run */

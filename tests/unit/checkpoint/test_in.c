@@ -36,6 +36,8 @@ static int (*get_imports)(struct sharing_wait *w);
 static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
 static unsigned int rounds;           /* that have ended so */
 static bool lacking;                  /* in the first one there is no host memory */
+static bool promised;   /* and once there is no room beside what others are about to take */
+static bool waited_for; /* after that, by one that has its memory */
 
 int __wrap_sharing_get_imports(struct sharing_wait *w);
 int __wrap_sharing_gone_back(struct sharing_wait *w);
@@ -45,6 +47,8 @@ size_t __real_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 			 size_t *spill_slots);
 size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
 			 size_t *spill_slots);
+bool __real_release_fits(const size_t *carried, struct gpu_lack *lack);
+bool __wrap_release_fits(const size_t *carried, struct gpu_lack *lack);
 void __real_sharing_back(void);
 void __wrap_sharing_back(void);
 int __wrap_sharers_ask(struct patience *patience, const struct sharing_process *to,
@@ -91,6 +95,20 @@ void __wrap_sharing_back(void)
 		rounds++;
 	}
 	__real_sharing_back();
+}
+
+/* It is asked before each attempt to take memory. */
+bool __wrap_release_fits(const size_t *carried, struct gpu_lack *lack)
+{
+	if (other && pact_look(other) == PACT_TAKE) {
+		pact_say(other, PACT_HAS);
+		waited_for = pact_others_take(other);
+	}
+	if (other && promised && pact_look(other) == PACT_TAKE) {
+		promised = false;
+		return false;
+	}
+	return __real_release_fits(carried, lack);
 }
 
 static void nothing(void)
@@ -307,14 +325,14 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 }
 
 /* The snapshot alone has its memory then. */
-static void pause_into_snapshot(void)
+static void pause_into_snapshot(enum release_choice release)
 {
 	static struct snapshot_plan plan = {.pause = true, .hold = true, .codec = SNAPSHOT_RAW};
 	struct snapshot_facts facts = {.cuda = 13000};
 
 	snprintf(plan.path, sizeof(plan.path), "%s/snapshot", base);
 	facts.devices = devices_all(&facts.ndevices);
-	begin(RELEASE_MEMORY);
+	begin(release);
 	op.plan = &plan;
 	op.facts = &facts;
 	engine_pause(&op);
@@ -331,12 +349,12 @@ static void remove_snapshot(void)
 }
 
 /* Processes that share memory have a snapshot together only. */
-static void resume_from_snapshot(void)
+static void resume_from_snapshot(enum release_choice release)
 {
 	ck_assert_ptr_nonnull(mkdtemp(base));
 	start_job();
 	objects_release(import);
-	pause_into_snapshot();
+	pause_into_snapshot(release);
 	begin_joint();
 	engine_resume(&op);
 	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
@@ -344,14 +362,14 @@ static void resume_from_snapshot(void)
 	ck_assert_uint_eq(rounds, 1);
 	end_joint();
 	/* Another snapshot may take its place. */
-	pause_into_snapshot();
+	pause_into_snapshot(RELEASE_MEMORY);
 	remove_snapshot();
 }
 
 /* It has read its snapshot in the first round; others lacked host memory, perhaps. */
 START_TEST(a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into)
 {
-	resume_from_snapshot();
+	resume_from_snapshot(RELEASE_MEMORY);
 	ck_assert_uint_eq(reads, 2);
 	ck_assert_int_eq(phase_at_read, PACT_TAKE);
 	ck_assert_ptr_nonnull(place_at_read);
@@ -363,7 +381,16 @@ END_TEST
 START_TEST(one_that_lacks_host_memory_calls_back)
 {
 	lacking = true;
-	resume_from_snapshot();
+	resume_from_snapshot(RELEASE_MEMORY);
+}
+END_TEST
+
+/* Its first attempt comes when the promise of another member is over. */
+START_TEST(one_that_has_read_its_snapshot_and_could_not_try_yet_is_waited_for)
+{
+	promised = true;
+	resume_from_snapshot(RELEASE_ALL);
+	ck_assert(!promised && waited_for);
 }
 END_TEST
 
@@ -379,6 +406,7 @@ int main(void)
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
+	tcase_add_test(tc, one_that_has_read_its_snapshot_and_could_not_try_yet_is_waited_for);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
