@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/engine/fetch.h"
+#include "checkpoint/engine/engine.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/host/claims.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/read.h"
+#include "common/protocol/pact.h"
 #include "common/system/hostmem.h"
 #include "common/text.h"
 
@@ -96,16 +98,25 @@ static size_t granule_at(const struct saved *s, uint64_t address)
 	return p ? p->first + (address - p->dev) / VMEM_GRANULE : SIZE_MAX;
 }
 
+/* What is read, and for whom. */
+struct fetch {
+	const struct saved *saved;
+	const struct pact *pact; /* its end ends the reading; or NULL */
+};
+
 static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *data,
 		     struct snapshot_error *error)
 {
-	const struct saved *s = arg;
+	const struct fetch *fetch = arg;
+	const struct saved *s = fetch->saved;
 	size_t granule = granule_at(s, chunk->address);
 	uint64_t offset = 0;
 	uint32_t slot;
 	char *to;
 	int ret;
 
+	if (fetch->pact && pact_is_ended(fetch->pact))
+		return snapshot_fail(error, -ECANCELED, "cancelled");
 	if (granule == SIZE_MAX)
 		return snapshot_fail(error, -EBADMSG, "0x%" PRIx64 " is in no region of this job",
 				     chunk->address);
@@ -142,14 +153,17 @@ static int load_own_index(const struct saved *s, const struct fetch_place *place
 	return ret;
 }
 
-int fetch_saved(const struct saved *s, const struct fetch_place *place, size_t *done,
-		const bool *cancel, struct snapshot_error *error)
+int fetch_saved(const struct saved *s, const struct fetch_place *place,
+		struct engine_progress *progress, struct snapshot_error *error)
 {
-	struct snapshot_read what = {.take = put_chunk, .arg = (void *)s, .done = done};
+	struct fetch fetch = {s, progress->pact};
+	struct snapshot_read what = {.take = put_chunk,
+				     .arg = &fetch,
+				     .done = &progress->done,
+				     .cancel = &progress->cancel};
 	struct snapshot_index index;
 	int ret;
 
-	what.cancel = cancel;
 	what.index = &index;
 	what.dir = ownfd_get(&place->dir);
 	ret = load_own_index(s, place, &index, error);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct engine_progress;
 struct saved;
 struct snapshot_error;
 
@@ -41,10 +42,11 @@ void fetch_place_unlock(struct fetch_place *place);
 /*
  * Read every chunk back into the slot that its granule had, for which there is room again
  * (saved_place()). The directory is locked (fetch_place_lock()), and stays locked. 0 or a
- * negative errno: -ESTALE if the directory has another snapshot.
+ * negative errno: -ESTALE if the directory has another snapshot; -ECANCELED if @progress is cancelled, or if its
+ * pact gives up or seeks again.
  */
-int fetch_saved(const struct saved *saved, const struct fetch_place *place, size_t *done,
-		const bool *cancel, struct snapshot_error *error);
+int fetch_saved(const struct saved *saved, const struct fetch_place *place,
+		struct engine_progress *progress, struct snapshot_error *error);
 
 /*
  * The same without reading: another process has read and checked the chunks, and put those of each place where

@@ -70,6 +70,8 @@ int engine_fail(struct engine_result *result, enum end_code code, const char *fm
 int engine_fail_driver(struct engine_result *result, const struct cuda_driver *drv,
 		       const char *what, CUresult error);
 int engine_fail_wait(struct engine_op *op, const char *what, const char *advice);
+/* A resume goes back: a request has cancelled it, or others of its pact have given up or seek again. */
+int engine_fail_off(struct engine_op *op);
 const char *engine_error_name(const struct cuda_driver *drv, CUresult error);
 bool engine_is_cancelled(const struct engine_op *op);
 

@@ -116,10 +116,8 @@ static int fail_resume(struct engine_op *op, const struct sharing_wait *w, int e
 {
 	if (error == -EIO && w->error)
 		return engine_fail_driver(&op->result, op->drv, w->text, w->error);
-	if (engine_is_cancelled(op))
-		return engine_fail(&op->result, END_BUSY, "cancelled by a later request");
-	if (op->progress.pact && pact_is_ended(op->progress.pact))
-		return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+	if (engine_is_cancelled(op) || (op->progress.pact && pact_is_ended(op->progress.pact)))
+		return engine_fail_off(op);
 	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_FAILED,
 			   "%s; the job stays paused, and can be resumed again", w->text);
 }

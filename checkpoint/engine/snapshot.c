@@ -27,14 +27,6 @@
 #define PROGRESS_MS 50
 #define LOCK_MS     5000 /* for other processes to finish reading the directory */
 
-/* Read what is in the directory, which is locked. */
-static int fetch(struct engine_op *op, struct snapshot_error *error)
-{
-	struct engine_progress *progress = &op->progress;
-
-	return fetch_saved(&engine.saved, &engine.place, &progress->done, &progress->cancel, error);
-}
-
 /*
  * The directory that was locked cannot be read. If another one is at its path, and has the same
  * snapshot, lock that: a copy may have taken its place.
@@ -142,22 +134,23 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	engine_set_phase(op, "read", engine.saved.ngranules * VMEM_GRANULE);
 	engine_say(op, PACT_TAKES);
 	if (!ret)
-		ret = fetch(op, &error);
+		ret = fetch_saved(&engine.saved, &engine.place, &op->progress, &error);
 	if (ret && ret != -ECANCELED && locked && lock_copy()) {
 		op->progress.done = 0;
-		ret = fetch(op, &error);
+		ret = fetch_saved(&engine.saved, &engine.place, &op->progress, &error);
 	}
 	/* What was read so far is of no use, and another attempt needs the room. */
 	if (ret) {
 		hostpool_drop();
 		spill_close();
+		claims_drop();
 		engine_publish();
 	}
 	/* Unless another directory is in its place: the right one may come back. */
 	if (!locked && (ret == -ENOENT || ret == -ESTALE))
 		fetch_place_unlock(&engine.place);
 	if (ret == -ECANCELED)
-		return engine_fail(result, END_BUSY, "cancelled by a later request");
+		return engine_fail_off(op);
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);

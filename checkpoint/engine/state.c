@@ -124,6 +124,12 @@ bool engine_is_cancelled(const struct engine_op *op)
 	return __atomic_load_n(&op->progress.cancel, __ATOMIC_RELAXED);
 }
 
+int engine_fail_off(struct engine_op *op)
+{
+	return engine_fail(&op->result, END_BUSY,
+			   engine_is_cancelled(op) ? "cancelled by a later request" : ENGINE_ALONE);
+}
+
 int engine_fail_wait(struct engine_op *op, const char *what, const char *advice)
 {
 	char waited[FORMAT_SIZE];

@@ -4,6 +4,7 @@
  * process. The exporter is played, and so is the other member of the pact.
  */
 #include "checkpoint/engine/engine.h"
+#include "checkpoint/engine/internal.h"
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/gate/gate.h"
@@ -36,6 +37,7 @@ static int (*get_imports)(struct sharing_wait *w);
 static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
 static unsigned int rounds;           /* that have ended so */
 static bool lacking;                  /* in the first one there is no host memory */
+static bool stopping;                 /* another one gives up when this one is about to read */
 static bool promised;   /* and once there is no room beside what others are about to take */
 static bool waited_for; /* after that, by one that has its memory */
 
@@ -321,6 +323,8 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 	host_at_read = hostpool_resident();
 	if (lacking)
 		*pool_slots = *spill_slots = 0;
+	if (stopping)
+		pact_stop(other);
 	return missing;
 }
 
@@ -385,6 +389,34 @@ START_TEST(one_that_lacks_host_memory_calls_back)
 }
 END_TEST
 
+static bool has_begun(const char *phase)
+{
+	for (size_t i = 0; i < op.result.nphases; i++)
+		if (!strcmp(op.result.phases[i].name, phase))
+			return true;
+	return false;
+}
+
+/* The read may take minutes, and the GPU memory that it is for is another job's, perhaps. */
+START_TEST(the_end_of_a_pact_ends_the_reading_of_a_snapshot)
+{
+	stopping = true;
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	start_job();
+	objects_release(import);
+	pause_into_snapshot(RELEASE_MEMORY);
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_BUSY);
+	ck_assert_str_eq(op.result.message, ENGINE_ALONE);
+	ck_assert(has_begun("read") && !has_begun("map"));
+	ck_assert_ptr_nonnull(engine_held_in());
+	ck_assert_uint_eq(hostpool_resident(), 0);
+	end_joint();
+	remove_snapshot();
+}
+END_TEST
+
 /* Its first attempt comes when the promise of another member is over. */
 START_TEST(one_that_has_read_its_snapshot_and_could_not_try_yet_is_waited_for)
 {
@@ -406,6 +438,7 @@ int main(void)
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
+	tcase_add_test(tc, the_end_of_a_pact_ends_the_reading_of_a_snapshot);
 	tcase_add_test(tc, one_that_has_read_its_snapshot_and_could_not_try_yet_is_waited_for);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
