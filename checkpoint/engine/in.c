@@ -155,8 +155,10 @@ static int regain(struct engine_op *op, bool all, double deadline_ms)
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
 		if (ret == -ETIME)
 			engine_fail_lack(op);
-		if (ret || engine_is_called_back(op))
+		if (ret)
 			return -1;
+		if (engine_is_called_back(op))
+			return engine_fail_off(op);
 	}
 	engine_say(op, PACT_HAS);
 	__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);

@@ -56,8 +56,10 @@ static int wait_for_room(struct engine_op *op, double deadline_ms)
 		/* Two jobs that each claim a part, and wait for the rest, would wait for ever. */
 		claims_drop();
 		ret = engine_wait_for_memory(op, deadline_ms, &sleep_ms);
-		if (ret == -ECANCELED || engine_is_called_back(op))
+		if (ret == -ECANCELED)
 			return -1;
+		if (engine_is_called_back(op))
+			return engine_fail_off(op);
 		if (!ret)
 			saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
 	}

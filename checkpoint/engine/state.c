@@ -205,6 +205,7 @@ void engine_succeed(struct engine_op *op, double start, size_t bytes)
 
 	engine_end_phase(op);
 	result->code = END_OK;
+	*result->message = '\0';
 	result->bytes = bytes;
 	result->ms = clock_ms() - start;
 }

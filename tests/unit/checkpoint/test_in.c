@@ -39,6 +39,7 @@ static unsigned int rounds;           /* that have ended so */
 static bool lacking;                  /* in the first one there is no host memory */
 static bool stopping;                 /* another one gives up when this one is about to read */
 static bool promised;   /* and once there is no room beside what others are about to take */
+static bool cancelling; /* it is told to pause while it gives its memory back */
 static bool waited_for; /* after that, by one that has its memory */
 
 int __wrap_sharing_get_imports(struct sharing_wait *w);
@@ -90,6 +91,7 @@ void __wrap_sharing_back(void)
 {
 	if (other)
 		phase_at_back = pact_look(other);
+	op.progress.cancel |= cancelling;
 	if (other && pact_is_called_back(other)) {
 		pact_begin_round(other);
 		pact_say(other, PACT_ROOM);
@@ -108,6 +110,8 @@ bool __wrap_release_fits(const size_t *carried, struct gpu_lack *lack)
 	}
 	if (other && promised && pact_look(other) == PACT_TAKE) {
 		promised = false;
+		if (cancelling)
+			pact_call_back(other);
 		return false;
 	}
 	return __real_release_fits(carried, lack);
@@ -285,6 +289,7 @@ START_TEST(a_further_round_forgets_the_first)
 	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
 	ck_assert_uint_eq(rounds, 1);
 	ck_assert_str_eq(op.result.note, "");
+	ck_assert_str_eq(op.result.message, "");
 	ck_assert(!op.kept);
 	end_joint();
 }
@@ -323,6 +328,8 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 	host_at_read = hostpool_resident();
 	if (lacking)
 		*pool_slots = *spill_slots = 0;
+	if (lacking && cancelling)
+		pact_call_back(other);
 	if (stopping)
 		pact_stop(other);
 	return missing;
@@ -397,10 +404,8 @@ static bool has_begun(const char *phase)
 	return false;
 }
 
-/* The read may take minutes, and the GPU memory that it is for is another job's, perhaps. */
-START_TEST(the_end_of_a_pact_ends_the_reading_of_a_snapshot)
+static void fail_from_snapshot(void)
 {
-	stopping = true;
 	ck_assert_ptr_nonnull(mkdtemp(base));
 	start_job();
 	objects_release(import);
@@ -409,11 +414,40 @@ START_TEST(the_end_of_a_pact_ends_the_reading_of_a_snapshot)
 	engine_resume(&op);
 	ck_assert_int_eq(op.result.code, END_BUSY);
 	ck_assert_str_eq(op.result.message, ENGINE_ALONE);
-	ck_assert(has_begun("read") && !has_begun("map"));
 	ck_assert_ptr_nonnull(engine_held_in());
 	ck_assert_uint_eq(hostpool_resident(), 0);
 	end_joint();
 	remove_snapshot();
+}
+
+/* The read may take minutes, and the GPU memory that it is for is another job's, perhaps. */
+START_TEST(the_end_of_a_pact_ends_the_reading_of_a_snapshot)
+{
+	stopping = true;
+	fail_from_snapshot();
+	ck_assert(has_begun("read") && !has_begun("map"));
+}
+END_TEST
+
+/* That may take seconds. */
+START_TEST(one_that_is_told_to_pause_while_it_goes_back_says_so)
+{
+	lacking = cancelling = true;
+	fail_from_snapshot();
+	ck_assert(!has_begun("read"));
+}
+END_TEST
+
+START_TEST(one_that_is_told_to_pause_while_it_goes_back_for_gpu_memory_says_so)
+{
+	promised = cancelling = true;
+	start_job();
+	pause_job(RELEASE_ALL);
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_BUSY);
+	ck_assert_str_eq(op.result.message, ENGINE_ALONE);
+	end_joint();
 }
 END_TEST
 
@@ -439,6 +473,8 @@ int main(void)
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
 	tcase_add_test(tc, the_end_of_a_pact_ends_the_reading_of_a_snapshot);
+	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_says_so);
+	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_for_gpu_memory_says_so);
 	tcase_add_test(tc, one_that_has_read_its_snapshot_and_could_not_try_yet_is_waited_for);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
