@@ -88,6 +88,10 @@ void engine_release_kept(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
+	if (!engine_is_out()) {
+		engine_fail(result, END_FAILED, "memory that it could not give back is on the GPU");
+		return;
+	}
 	if (engine_check_carried(op, result) || engine_check_room(result))
 		return;
 	if (engine_meet_released(op)) {

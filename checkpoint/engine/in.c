@@ -349,9 +349,9 @@ static int wait_for_ranks(struct engine_op *op, double deadline_ms)
 
 /*
  * Return to the state in which the regions from @in on were out. No kernel has run, so the saved data
- * is still valid. The memory stays mapped if copies may still write to it. Returns the driver's error.
+ * is still valid. The memory stays mapped if copies may still write to it, or if the driver fails.
  */
-static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
+static void step_back(struct engine_op *op, size_t in, bool was_released)
 {
 	CUresult error = CUDA_SUCCESS;
 
@@ -362,16 +362,19 @@ static CUresult step_back(struct engine_op *op, size_t in, bool was_released)
 	engine_publish();
 	sharing_back();
 	if (engine.unsettled)
-		return CUDA_SUCCESS;
+		return;
 	if (!engine_is_released()) {
 		engine_set_phase(op, "unmap", 0);
 		error = engine_unmap(op->drv, in);
 	}
-	if (!error)
-		engine_drop_read(op->drv);
-	if (!error && was_released && !engine_is_released() && !engine_meet_gone_back(op))
+	if (error) {
+		if (op->result.code != END_FAILED)
+			engine_fail_driver(&op->result, op->drv, "unmap", error);
+		return;
+	}
+	engine_drop_read(op->drv);
+	if (was_released && !engine_is_released() && !engine_meet_gone_back(op))
 		engine_release(op);
-	return error;
 }
 
 /* A fill keeps what is whole; but exporters cannot give back what others have. */
@@ -390,16 +393,14 @@ static void keep_own(struct engine_op *op)
  */
 static int run_with_others(struct engine_op *op, size_t in, bool was_released, double deadline_ms)
 {
-	CUresult error;
-
 	if (!wait_for_ranks(op, deadline_ms) && !engine_meet_whole(op, deadline_ms)) {
 		engine_leave_read();
 		op->progress.ready();
 		engine_run(op);
 		return 0;
 	}
-	error = step_back(op, in, was_released);
-	return error ? engine_fail_driver(&op->result, op->drv, "unmap", error) : -1;
+	step_back(op, in, was_released);
+	return -1;
 }
 
 /* Adds to *@granules what has come back. */
@@ -438,8 +439,9 @@ void engine_in(struct engine_op *op, bool all)
 
 	engine_begin(op, &op->result);
 	op->lacks = (struct patience){0};
+	/* Not if it has failed itself: it may still have its memory, which it must not keep from others. */
 	while ((ret = bring(op, all, was_released, deadline_ms, &granules)) &&
-	       engine_is_called_back(op)) {
+	       op->result.code == END_BUSY && engine_is_called_back(op)) {
 		sharing_resume();
 		*op->result.note = '\0';
 	}

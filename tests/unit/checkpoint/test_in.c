@@ -308,6 +308,57 @@ START_TEST(a_resume_that_fails_says_that_it_has_left_the_context)
 }
 END_TEST
 
+static CUresult (*unmap)(CUdeviceptr address, size_t size);
+
+static CUresult fail_to_unmap(CUdeviceptr address, size_t size)
+{
+	(void)address;
+	(void)size;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+static int call_back_and_fail_to_unmap(struct sharing_wait *w)
+{
+	(void)w;
+	unmap = drv.cuMemUnmap;
+	drv.cuMemUnmap = fail_to_unmap;
+	pact_call_back(other);
+	return -ECANCELED;
+}
+
+static int get_again(struct sharing_wait *w)
+{
+	w->error = import_once(3);
+	return 0;
+}
+
+/* The others would wait for room that this one has. */
+START_TEST(one_that_cannot_give_its_memory_back_ends_the_resume)
+{
+	get_imports = call_back_and_fail_to_unmap;
+	start_job();
+	pause_job(RELEASE_MEMORY);
+	begin_joint();
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert_str_eq(op.result.message, "unmap: CUDA_ERROR_UNKNOWN");
+	ck_assert_uint_eq(rounds, 1);
+	ck_assert_int_eq(pact_look(other), PACT_STOP);
+	end_joint();
+	/* The driver's checkpoint would take it. */
+	begin(RELEASE_ALL);
+	engine_release_kept(&op);
+	ck_assert_int_eq(op.result.code, END_FAILED);
+	ck_assert(!engine_is_released());
+	/* It can still resume. */
+	drv.cuMemUnmap = unmap;
+	get_imports = get_again;
+	begin(RELEASE_MEMORY);
+	engine_resume(&op);
+	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
+}
+END_TEST
+
 static char base[] = "/tmp/test-in-XXXXXX";
 static unsigned int reads;
 static enum pact_phase phase_at_read;
@@ -469,6 +520,7 @@ int main(void)
 	tcase_add_test(tc, a_fill_that_fails_keeps_no_imports);
 	tcase_add_test(tc, a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back);
 	tcase_add_test(tc, a_further_round_forgets_the_first);
+	tcase_add_test(tc, one_that_cannot_give_its_memory_back_ends_the_resume);
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
