@@ -132,6 +132,11 @@ static struct found look(struct control_state *s, bool untidy)
 	return found;
 }
 
+static bool is_all_out(const struct control_state *s)
+{
+	return s->rest == STATE_PAUSED || (s->rest == STATE_FAILED && !s->partly);
+}
+
 /* The first row that is due. */
 static void begin(struct control_state *s, bool untidy, bool kept, struct control_actions *actions)
 {
@@ -147,7 +152,7 @@ static void begin(struct control_state *s, bool untidy, bool kept, struct contro
 		{f.wants != f.paused && !f.waits, pause_or_resume},
 		{asked, write_snapshot},
 		{f.wants && s->holder && s->undoes, stay_held},
-		{s->whole && kept && s->rest == STATE_PAUSED, release},
+		{s->whole && kept && is_all_out(s), release},
 		{true, settle},
 	};
 	size_t i = 0;

@@ -782,9 +782,8 @@ END_TEST
 
 /* ---- probes ---- */
 
-/* Only a job that runs, and of which nothing else is wanted, is looked at. */
-/* It was called off by a pause, perhaps, whose answer waits for that. A resume does not wait for it. */
-START_TEST(what_a_failed_resume_leaves_on_the_gpu_is_released)
+/* The resume was called off by a pause, and ends with @code. The answer to the pause waits for the release. */
+static void end_with_context(enum end_code code, enum job_state rest)
 {
 	struct control_event ended = timed_out;
 	struct control_state s = {.rest = STATE_PAUSED, .wishes = {[WISHER_USER] = true}};
@@ -793,7 +792,7 @@ START_TEST(what_a_failed_resume_leaves_on_the_gpu_is_released)
 	take_signal(&s, EV_RESUME);
 	take_signal(&s, EV_PAUSE);
 	ck_assert_int_eq(s.activity, ACTIVITY_RESUMING_OFF);
-	ended.code = END_BUSY;
+	ended.code = code;
 	ended.kept = true;
 	control_take(&s, &ended, &actions);
 	control_decide(&s, false, true, &actions);
@@ -810,10 +809,17 @@ START_TEST(what_a_failed_resume_leaves_on_the_gpu_is_released)
 	control_take(&s, &ended, &actions);
 	control_decide(&s, false, true, &actions);
 	ck_assert_int_eq(s.activity, ACTIVITY_IDLE);
-	ck_assert_int_eq(s.rest, STATE_PAUSED);
+	ck_assert_int_eq(s.rest, rest);
+}
+
+START_TEST(what_a_failed_resume_leaves_on_the_gpu_is_released)
+{
+	end_with_context(END_BUSY, STATE_PAUSED);
+	end_with_context(END_FAILED, STATE_FAILED);
 }
 END_TEST
 
+/* Only a job that runs, and of which nothing else is wanted, is looked at. */
 START_TEST(a_probe_comes_last)
 {
 	static const struct {
