@@ -18,10 +18,10 @@
  *
  * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
  * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
- * for host memory before that, and reads it; with a pact, when there is room for all. If it fails for another reason, the data stays where it is, and the
- * resume can be tried again. A resume that is held (hold.h) lets the program run when the other ranks have
- * their memory too, and gives the memory back if they do not get theirs. One with a pact takes none before
- * there is room for all ranks (pact.h).
+ * for host memory before that, and reads it; with a pact, when there is room for all. If it fails for another
+ * reason, the data stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets
+ * the program run when the other ranks have their memory too, and gives the memory back if they do not get
+ * theirs. One with a pact takes none before there is room for all ranks (pact.h).
  *
  * There is one road out, and one in. A yield takes a part of the memory, and unmaps each region once it is
  * copied; a pause is a yield of all that unmaps when all is copied. A fill brings memory back as room is
@@ -269,8 +269,8 @@ bool engine_has_left(void);
 bool engine_is_partly_out(void);
 
 /*
- * The directory of the snapshot that alone has the memory of a paused job; NULL: none. Then
- * engine_held_bytes() says how much host memory or disk space it takes when it is read.
+ * The directory of the snapshot that alone has the memory of a paused job, or that a joint resume has read and may
+ * need again; NULL: none. Then engine_held_bytes() says how much host memory or disk space it takes when it is read.
  */
 const char *engine_held_in(void);
 

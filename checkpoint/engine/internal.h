@@ -51,9 +51,10 @@ struct engine {
 	enum engine_out out; /* by engine_set_out() */
 	bool untidy;         /* engine_tidy() has something to do */
 	long unpinned_until; /* by clock_ms(), engine_pin_none() */
-	bool held;           /* the snapshot alone has the saved data */
-	bool lacks_host;     /* a resume waits for host memory, to read it */
+	bool placed; /* the saved data is in a snapshot: alone, or with a pact until the program runs */
+	bool lacks_host; /* a resume waits for host memory, to read it */
 	size_t host, spilled, pool;
+	bool held;            /* the snapshot alone has the saved data */
 	bool unsettled;       /* copies of the last transfer may still be under way */
 	struct gpu_lack lack; /* of the last attempt to resume */
 	size_t prepared;      /* bytes that were mapped when memory was last made ready */
@@ -251,7 +252,7 @@ const char *engine_job_name(char id[RUNDIR_ID_SIZE]);
  * Get what a snapshot holds back into host memory, waiting for free host memory until @deadline_ms
  * (limits_ms(); 0: no limit). With a pact the directory stays locked, and is as good as before, until
  * engine_leave_read(), when the program runs; if the resume gives up, engine_drop_read() gives the host memory
- * back, which the others may lack. Both do nothing otherwise.
+ * back, which the others may lack. Both do nothing unless there is such a directory.
  */
 int engine_fetch(struct engine_op *op, double deadline_ms);
 void engine_leave_read(void);

@@ -102,7 +102,7 @@ static int lock_in_time(const struct engine_op *op, double deadline_ms,
 /* All that the snapshot has is in host memory again. */
 static void set_read(void)
 {
-	__atomic_store_n(&engine.held, false, __ATOMIC_RELEASE);
+	engine.held = false;
 	engine_publish();
 }
 
@@ -115,6 +115,7 @@ void engine_leave_read(void)
 {
 	if (!is_read())
 		return;
+	__atomic_store_n(&engine.placed, false, __ATOMIC_RELEASE);
 	snapshot_in_use_clear(ownfd_get(&engine.place.dir), getpid());
 	fetch_place_unlock(&engine.place);
 }
@@ -174,7 +175,8 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 	hostpool_drop();
 	spill_close();
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
-	__atomic_store_n(&engine.held, true, __ATOMIC_RELEASE);
+	engine.held = true;
+	__atomic_store_n(&engine.placed, true, __ATOMIC_RELEASE);
 	engine_publish();
 }
 

@@ -63,7 +63,7 @@ bool engine_has_left(void)
 
 const char *engine_held_in(void)
 {
-	return __atomic_load_n(&engine.held, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
+	return __atomic_load_n(&engine.placed, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
 }
 
 size_t engine_held_bytes(void)

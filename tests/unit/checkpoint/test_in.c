@@ -36,8 +36,9 @@ static struct pact *other;
 static int (*get_imports)(struct sharing_wait *w);
 static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
 static unsigned int rounds;           /* that have ended so */
-static bool lacking;                  /* in the first one there is no host memory */
-static bool stopping;                 /* another one gives up when this one is about to read */
+static const char *place_at_read, *place_when_whole;
+static bool lacking;    /* in the first one there is no host memory */
+static bool stopping;   /* another one gives up when this one is about to read */
 static bool promised;   /* and once there is no room beside what others are about to take */
 static bool cancelling; /* it is told to pause while it gives its memory back */
 static bool waited_for; /* after that, by one that has its memory */
@@ -79,6 +80,7 @@ int __wrap_sharing_get_imports(struct sharing_wait *w)
 /* In the first round another one calls back then. */
 int __wrap_sharing_complete(struct sharing_wait *w)
 {
+	place_when_whole = engine_held_in();
 	if (!rounds) {
 		pact_call_back(other);
 		return -ECANCELED;
@@ -362,7 +364,6 @@ END_TEST
 static char base[] = "/tmp/test-in-XXXXXX";
 static unsigned int reads;
 static enum pact_phase phase_at_read;
-static const char *place_at_read;
 static size_t host_at_read; /* bytes */
 
 /* It looks for host memory, to read its snapshot. */
@@ -435,6 +436,7 @@ START_TEST(a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into)
 	ck_assert_uint_eq(reads, 2);
 	ck_assert_int_eq(phase_at_read, PACT_TAKE);
 	ck_assert_ptr_nonnull(place_at_read);
+	ck_assert_ptr_nonnull(place_when_whole);
 	ck_assert_uint_eq(host_at_read, 0);
 }
 END_TEST
