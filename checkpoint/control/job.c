@@ -24,6 +24,7 @@ static struct caller caller;
 static struct engine_result last[2]; /* [0] resume, [1] pause */
 static char reason[528];             /* a result's message with "resume: " before it */
 static double failed_ms;             /* clock_ms(), if that is of a failure; else 0 */
+static bool of_resume;               /* that is the failure of a resume */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
 static bool bound;        /* the last yield could not stop the process alone */
@@ -65,6 +66,7 @@ static void set_reason(const char *what, const char *message, bool failed)
 {
 	snprintf(reason, sizeof(reason), "%s%s%s", what, *what ? ": " : "", message);
 	failed_ms = failed ? clock_ms() : 0;
+	of_resume = false;
 }
 
 struct answers_facts job_facts(void)
@@ -290,12 +292,12 @@ static void send_moved(void)
 	answers_moved(op == OP_YIELD ? "freed" : "mapped", now);
 }
 
-/* Something that failed, and was not just cancelled by the lease. */
+/* Something that failed, and was not just cancelled by the lease, or by a resume. */
 static bool is_failure(enum operation op, enum end_code code)
 {
-	if (control_is_part(op))
+	if (control_is_part(op) || op == OP_RELEASE)
 		return code != END_OK && code != END_BUSY;
-	return (is_change(op) || op == OP_RELEASE) && code != END_OK;
+	return is_change(op) && code != END_OK;
 }
 
 /* Whether the context went with a yield, or has come back since, whatever becomes of the memory. */
@@ -358,9 +360,13 @@ void job_end_operation(void)
 		answers_short(result->group);
 	tell_context(op, result);
 	tell_history(op, ok, what);
-	if (!ok) {
+	if (op == OP_RELEASE && of_resume) {
+		if (!ok)
+			pr_warn("%s: %s", what, result->message);
+	} else if (!ok) {
 		note_failure(what, result->message,
 			     state.by_signal && !state.stopping && result->code == END_UNSUPPORTED);
+		of_resume = op == OP_RESUME;
 	} else if (is_change(op)) {
 		last[pause] = *result;
 		set_reason("", result->note, false);

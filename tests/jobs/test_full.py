@@ -60,6 +60,9 @@ def names_the_gpu(release, amount):
     job = paused_job(release)
     other, _ = hog()
     gives_up(job, f"{GPU} {amount}, after 0.5 s; the job stays paused")
+    reason = job.status()["reason"]
+    cudaw_ok("pause", "--release", "all", job.pid)
+    equal(job.status()["reason"], reason, "the reason once its context is off the GPU, too")
     goes_on(job, other)
 
 
