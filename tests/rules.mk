@@ -98,7 +98,7 @@ $(O)/tests/unit/checkpoint/test_joint: private CFLAGS += -Wl,--wrap=sharing_rema
 
 # It plays the other processes.
 $(O)/tests/unit/checkpoint/test_in: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,release_fits saved_room sharers_ask \
-	sharing_back sharing_complete sharing_get_imports sharing_gone_back)
+	sharing_back sharing_complete sharing_get_imports sharing_gone_back sharing_whole)
 $(O)/tests/unit/checkpoint/test_in: | $(SIM)
 
 # It plays the others, and sets the clock.

@@ -237,7 +237,8 @@ int engine_meet_gone_back(struct engine_op *op);
 int engine_get_imports(struct engine_op *op, double deadline_ms);
 /*
  * Before engine_go_with_others(), which is the last moment for this process to give up; and during it: once more.
- * -EAGAIN, without a result: one that was as far has given its memory back.
+ * -EAGAIN, without a result: one that was as far has given its memory back. The third: behind it, and with a pact
+ * without @deadline_ms.
  */
 int engine_meet_complete(struct engine_op *op, double deadline_ms);
 int engine_meet_again(struct engine_op *op);

@@ -172,7 +172,8 @@ int engine_meet_whole(struct engine_op *op, double deadline_ms)
 	int ret;
 
 	__atomic_store_n(&op->progress.agreed, op->progress.pact, __ATOMIC_RELAXED);
-	ret = meet_in(op, deadline_ms, sharing_whole);
+	/* All others of the pact run. */
+	ret = meet_in(op, op->progress.pact ? 0 : deadline_ms, sharing_whole);
 	__atomic_store_n(&op->progress.agreed, false, __ATOMIC_RELAXED);
 	return ret;
 }

@@ -41,10 +41,14 @@ static bool lacking;    /* in the first one there is no host memory */
 static bool stopping;   /* another one gives up when this one is about to read */
 static bool promised;   /* and once there is no room beside what others are about to take */
 static bool cancelling; /* it is told to pause while it gives its memory back */
+static double whole_until_ms =
+	-1;             /* limits_ms(): the end of its wait for those that share memory */
 static bool waited_for; /* after that, by one that has its memory */
 
 int __wrap_sharing_get_imports(struct sharing_wait *w);
 int __wrap_sharing_gone_back(struct sharing_wait *w);
+int __real_sharing_whole(struct sharing_wait *w);
+int __wrap_sharing_whole(struct sharing_wait *w);
 int __real_sharing_complete(struct sharing_wait *w);
 int __wrap_sharing_complete(struct sharing_wait *w);
 size_t __real_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
@@ -87,6 +91,13 @@ int __wrap_sharing_complete(struct sharing_wait *w)
 	}
 	pact_say(other, PACT_WHOLE);
 	return __real_sharing_complete(w);
+}
+
+/* The last step: nobody of the pact goes back. */
+int __wrap_sharing_whole(struct sharing_wait *w)
+{
+	whole_until_ms = w->deadline_ms;
+	return __real_sharing_whole(w);
 }
 
 void __wrap_sharing_back(void)
@@ -292,6 +303,7 @@ START_TEST(a_further_round_forgets_the_first)
 	ck_assert_uint_eq(rounds, 1);
 	ck_assert_str_eq(op.result.note, "");
 	ck_assert_str_eq(op.result.message, "");
+	ck_assert_double_eq(whole_until_ms, 0);
 	ck_assert(!op.kept);
 	end_joint();
 }
