@@ -271,7 +271,7 @@ class InSnapshots(Held):
 
 
 def ranks_read_their_snapshots_when_all_have_room():
-    """They find no host memory, and one calls the others back now and then."""
+    """They find no host memory, and stay in their snapshots until they do."""
     ranks = InSnapshots()
     for pid in ranks.all:
         os.kill(pid, signal.SIGUSR1)
