@@ -60,6 +60,7 @@ static void take_change(struct client *c, const struct request *r)
 						  .release = r->release},
 				      .lent = r->lent};
 	struct caller asks;
+	int error;
 
 	if (pause && r->hold && job_state() == STATE_PAUSING &&
 	    control_operation(job_now()) != OP_NONE) {
@@ -86,8 +87,12 @@ static void take_change(struct client *c, const struct request *r)
 		return;
 	}
 	caller_find(ownfd_get(&c->own), &asks);
-	if (job_lend(&event, &asks))
+	error = job_lend(&event, &asks, ownfd_get(&c->pact));
+	ownfd_close(&c->pact);
+	if (error == -EBUSY)
 		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
+	else if (error)
+		server_answer(c, END_FAILED, NO_PACT, error_text(-error));
 }
 
 static bool has_lease(const struct client *c)
@@ -198,19 +203,33 @@ static void take_room(struct client *c, const struct request *r)
 					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
+/* Until the job is lent to it, which may be refused. */
+static void keep_for_loan(struct client *c)
+{
+	if (!has_all_descriptors(c))
+		return;
+	if (server_token(c) < 0) {
+		server_answer(c, END_INVALID, "expected a descriptor with pact, found none");
+		return;
+	}
+	ownfd_close(&c->pact);
+	c->pact = c->token;
+	ownfd_set(&c->token, -1);
+}
+
 /* For the end of the client. */
 static void keep_pact(struct client *c)
 {
 	int error;
 
-	if (!has_lease(c) && !has_all_descriptors(c))
+	if (!has_lease(c)) {
+		keep_for_loan(c);
 		return;
-	error = joint_keep(has_lease(c) ? JOINT_LEASE : JOINT_LOAN, server_token(c));
+	}
+	error = joint_keep(JOINT_LEASE, server_token(c));
 	ownfd_close(&c->token);
-	if (error && has_lease(c))
+	if (error)
 		pr_debug("no pact: %s", error_text(-error));
-	else if (error)
-		server_answer(c, END_FAILED, NO_PACT, error_text(-error));
 }
 
 static void refuse(struct client *c, const struct request *r, const char *expected)

@@ -444,10 +444,15 @@ static bool is_lent_to_another(const struct caller *asks)
 	return control_is_lent(&state) && !job_is_lent_to(asks);
 }
 
-int job_lend(const struct control_event *event, const struct caller *asks)
+int job_lend(const struct control_event *event, const struct caller *asks, int pact)
 {
+	int error;
+
 	if (state.snapshot != SNAPSHOT_NONE || is_lent_to_another(asks))
 		return -EBUSY;
+	error = pact < 0 ? 0 : joint_keep(JOINT_LOAN, pact);
+	if (error)
+		return error;
 	caller = *asks;
 	return job_take(event);
 }

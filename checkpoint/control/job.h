@@ -43,9 +43,10 @@ void job_end_operation(void);
 void job_retry(void);
 
 /*
- * EV_PAUSE for @asks, which is to have a snapshot: the job is lent to it. -EBUSY: there is another snapshot.
+ * EV_PAUSE for @asks, which is to have a snapshot: the job is lent to it, and keeps the pact behind @pact for the end
+ * of that; -1: none. -EBUSY: there is another snapshot; or an error of joint_keep(). Then nothing has changed.
  */
-int job_lend(const struct control_event *event, const struct caller *asks);
+int job_lend(const struct control_event *event, const struct caller *asks, int pact);
 bool job_is_lent_to(const struct caller *asks);
 
 /* See whether the process that is to finish a snapshot has ended without a word. */

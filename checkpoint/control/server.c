@@ -113,6 +113,7 @@ static void drop(struct client *c)
 
 	if (token >= 0)
 		close(token);
+	ownfd_close(&c->pact);
 	ownfd_close(&c->own);
 	c->used = false;
 	reused_rests(&c->own, c + 1);
@@ -278,7 +279,11 @@ static struct client *add(int fd)
 	while (c->used)
 		c++;
 	reused_begins(&c->own, c + 1);
-	*c = (struct client){.used = true, .own = OWNFD_NONE, .id = ++last_id, .token = OWNFD_NONE};
+	*c = (struct client){.used = true,
+			     .own = OWNFD_NONE,
+			     .id = ++last_id,
+			     .token = OWNFD_NONE,
+			     .pact = OWNFD_NONE};
 	ownfd_set(&c->own, fd);
 	return c;
 }

@@ -49,6 +49,7 @@ struct client {
 		refused; /* END_NONE: no; the code of the answer with which it is turned away */
 	struct patience silent; /* without a request */
 	struct ownfd token;     /* a descriptor that came with its lines, closed with it */
+	struct ownfd pact;      /* such a one that is kept beside it */
 	bool token_lost;        /* a descriptor came, and no number was free for it */
 	struct lines lines;
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several processes that pause and resume together, with files to hold them up."""
+import fcntl
 import glob
 import os
+import struct
 import subprocess
 import sys
+import time
 
 from simlib import SCRATCH, after_case, by_age, errors_of_cudaw
 from gpulib import BUILD, CUDAW, RUNTIME_DIR, Job, base_environment, cudaw_ok, equal, hog, jobs, until
@@ -115,6 +118,16 @@ class Sharers(Held):
         self.wait_states("running")
         self.job.make_steps(6)
         equal(errors_of_cudaw(self.job), [], "what cudaw said on stderr")
+
+
+def pact(members):
+    """As common/protocol/pact.c makes one."""
+    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    head = struct.pack("=8sQIIII", b"cudawp1", time.monotonic_ns(), os.getpid(), members, 0, 0)
+    os.truncate(fd, len(head) + members * (8 + 64 * 56))
+    os.pwrite(fd, head, 0)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
 
 
 PAUSES = """

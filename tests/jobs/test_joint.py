@@ -9,9 +9,8 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 
-from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Pauser, Ranks, room_for_one, with_room_for_one
+from jointlib import CONTEXT, COUNTER, GPU, MEMORY, Held, Pauser, Ranks, pact, room_for_one, with_room_for_one
 from simlib import SCRATCH, gpu_used, process_used
 from snapshotjobs import no_host_memory
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs, main,
@@ -125,16 +124,6 @@ def a_rank_that_knows_what_is_free_counts_a_context_for_what_it_can_have():
     ranks.goes_on()
     other.discard()
     ranks.end()
-
-
-def pact(members):
-    """As common/protocol/pact.c makes one."""
-    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    head = struct.pack("=8sQIIII", b"cudawp1", time.monotonic_ns(), os.getpid(), members, 0, 0)
-    os.truncate(fd, len(head) + members * (8 + 64 * 56))
-    os.pwrite(fd, head, 0)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return fd
 
 
 def asked(pid, fd, request=b"regain\n"):

@@ -8,7 +8,7 @@ import glob
 import json
 import os
 
-from jointlib import Pauser
+from jointlib import Pauser, pact
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
 from severallib import Server, Sharing, held_before_its_lock, stopped_and_restored, taken, watchers_of, watching
 from simlib import unsanitized
@@ -130,16 +130,18 @@ def a_command_that_is_killed_with_its_children():
         job.finish()
 
 
-def they_run_on_when_the_command_is_killed():
+def they_run_on_when_the_command_is_done_or_killed():
     """Paused for it, not as the user wants it; a pause by the user is another matter, and so is another snapshot."""
     job = Sharing()
-    pauser = Pauser(job.engines)
+    pauser = Pauser(job.engines, pact(2))
     equal(job.cuda_states(), {"paused"}, "the states")
     said = refused("snapshot", job.id, directory())
     check("another snapshot is under way" in said, said)
     equal(job.cuda_states(), {"paused"}, "the states after another snapshot was refused")
-    pauser.kill()
+    for pid in job.engines:
+        pauser.say_done(pid)
     job.goes_on()
+    pauser.kill()
     pauser = Pauser(job.engines)
     cudaw_ok("pause", job.id)
     pauser.kill()
@@ -153,4 +155,4 @@ def they_run_on_when_the_command_is_killed():
 allow_stand_in()
 main(a_command_that_is_killed_with_its_children, a_second_one_writes_what_has_changed,
      one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml, those_that_watch_may_end_meanwhile,
-     they_run_on_when_the_command_is_killed, ranks_that_share_memory_go_and_come_back)
+     they_run_on_when_the_command_is_done_or_killed, ranks_that_share_memory_go_and_come_back)
