@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 static struct pact *next, *now, *kept[JOINT_ENDS];
-static bool lent; /* at the last look */
+static bool returns; /* the loan has ended, and the others have yet to hear how */
 
 /* Nobody here follows it any more. */
 static void leave(struct pact **pact)
@@ -18,16 +18,34 @@ static void leave(struct pact **pact)
 	*pact = NULL;
 }
 
-/* Become a member of *@pact, which then is @place; of the one that was there, nobody is any more. */
-static int join(struct pact *pact, struct pact **place)
+/* It runs: the others need not wait for it. */
+static void leave_to_others(struct pact **pact)
 {
-	if (!pact_join(pact)) {
-		pact_close(pact);
-		return -EOVERFLOW;
-	}
+	pact_say(*pact, PACT_LEFT);
+	pact_close(*pact);
+	*pact = NULL;
+}
+
+/* Become a member. A pact that is full is one that it has left, or was never to be in. */
+static int join(struct pact *pact)
+{
+	if (pact_join(pact))
+		return 0;
+	pact_close(pact);
+	return -ESTALE;
+}
+
+/* Of the one that was there, nobody is a member any more. */
+static int put(struct pact *pact, struct pact **place)
+{
 	leave(place);
 	*place = pact;
 	return 0;
+}
+
+static bool follows_later(const struct pact *pact)
+{
+	return (next && pact_is_later(next, pact)) || (now && pact_is_later(now, pact));
 }
 
 static bool is_same(const struct pact *one, const struct pact *pact)
@@ -39,7 +57,7 @@ static bool is_same(const struct pact *one, const struct pact *pact)
 static int take_again(const struct pact *pact)
 {
 	if (is_same(kept[JOINT_LOAN], pact))
-		return joint_use(JOINT_LOAN) ? 0 : -ESTALE;
+		return !follows_later(pact) && joint_use(JOINT_LOAN) ? 0 : -ESTALE;
 	return is_same(next, pact) ? 0 : -ESTALE;
 }
 
@@ -55,18 +73,21 @@ int joint_take(int fd)
 		pact_close(pact);
 		return error;
 	}
-	if ((next && pact_is_later(next, pact)) || (now && pact_is_later(now, pact))) {
-		leave(&pact);
+	if (join(pact))
 		return -ESTALE;
-	}
-	return join(pact, &next);
+	if (!follows_later(pact))
+		return put(pact, &next);
+	leave(&pact);
+	return -ESTALE;
 }
 
 int joint_keep(enum joint_end end, int fd)
 {
 	struct pact *pact = pact_open(fd);
 
-	return pact ? join(pact, &kept[end]) : -errno;
+	if (!pact)
+		return -errno;
+	return join(pact) ? -ESTALE : put(pact, &kept[end]);
 }
 
 bool joint_use(enum joint_end end)
@@ -123,23 +144,30 @@ static bool is_undisturbed(const struct control_state *state)
 /* No resume begins for it: the job runs already, or when it gets its turn; or it does not resume. */
 static void settle_next(const struct control_state *state)
 {
-	if (runs(state)) {
-		pact_say(next, PACT_LEFT);
-		pact_close(next);
-		next = NULL;
-	} else {
+	if (runs(state))
+		leave_to_others(&next);
+	else
 		leave(&next);
-	}
 }
 
-/* It is lent no more, or its snapshot is done. */
+/*
+ * It is lent no more, and has not used the pact: somebody has asked for it alone, say, or its pause has failed. The
+ * others of the loan do without it if it runs. Until it does, they wait: it may yet be asked to resume with them.
+ */
 static void look_for_return(const struct control_state *state)
 {
-	bool was = lent;
+	struct pact **loan = &kept[JOINT_LOAN];
 
-	lent = state->wishes[WISHER_SNAPSHOT] || state->snapshot != SNAPSHOT_NONE;
-	if (was && !lent)
-		leave(&kept[JOINT_LOAN]);
+	returns = *loan && !state->wishes[WISHER_SNAPSHOT] && state->snapshot == SNAPSHOT_NONE;
+	if (!returns)
+		return;
+	if (control_wants_paused(state))
+		leave(loan);
+	else if (is_undisturbed(state))
+		leave_to_others(loan);
+	else
+		pact_beat(*loan);
+	returns = *loan != NULL;
 }
 
 void joint_look(const struct control_state *state)
@@ -156,7 +184,7 @@ void joint_look(const struct control_state *state)
 
 bool joint_is_on(void)
 {
-	return next || now;
+	return next || now || returns;
 }
 
 void joint_after_fork(void)

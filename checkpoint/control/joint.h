@@ -14,7 +14,7 @@ struct pact;
 /*
  * A request comes with the pact behind @fd. 0: this process is a member now, and the next resume follows it.
  * -EINVAL: that is no pact; -ESTALE: this process follows it, or a later one, which decides for this one too; or
- * another negative errno.
+ * the pact has all of its members, and the others do without this process; or another negative errno.
  */
 int joint_take(int fd);
 

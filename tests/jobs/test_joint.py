@@ -321,6 +321,23 @@ def a_snapshot_that_is_killed(one_is_told):
     return f"a snapshot is killed that {'one knows to be done' if one_is_told else 'makes its image'}", case
 
 
+def one_that_leaves_a_loan_by_itself_keeps_nobody():
+    """Its user has asked for it alone. The other one goes on when the command is done, which hears of no failure."""
+    ranks = Ranks("leaves")
+    fd = pact(2)
+    pauser = Pauser(ranks.pids(), fd)
+    cudaw_ok("resume", "--no-wait", str(ranks.pids()[0]))
+    until(lambda: sorted(ranks.states()) == ["paused", "running"], 20, "it runs alone")
+    for pid in ranks.pids():
+        pauser.say_done(pid)
+    ranks.goes_on()
+    client = asked(ranks.pids()[0], fd, b"done /nowhere\n")
+    hears(client, b"end ok")
+    client.close()
+    pauser.kill()
+    ranks.end()
+
+
 def what_is_no_pact_is_refused():
     ranks = Ranks("odd")
     cudaw_ok("pause", ranks.name)
@@ -384,5 +401,5 @@ main(*(ended_by(sig, release) for release in ("memory", "all")
      a_pause_that_is_given_up_resumes_no_rank_alone, a_late_request_with_an_older_pact_resumes_no_rank_alone,
      one_that_was_not_asked_keeps_nobody, one_is_stopped_that_has_agreed(True),
      one_is_stopped_that_has_agreed(False), ranks_read_their_snapshots_when_all_have_room, what_is_no_pact_is_refused,
-     a_snapshot_that_is_killed(False), a_snapshot_that_is_killed(True),
+     one_that_leaves_a_loan_by_itself_keeps_nobody, a_snapshot_that_is_killed(False), a_snapshot_that_is_killed(True),
      a_pause_command_that_is_stopped_has_agreed_for_all, two_jobs_at_once("memory"), two_jobs_at_once("all"))

@@ -83,6 +83,75 @@ START_TEST(one_that_is_paused_is_waited_for)
 }
 END_TEST
 
+/* The loan of this process and another one is over, and it is in @state. Returns their pact, by which that resumes. */
+static int return_from_loan(struct control_state state)
+{
+	const struct control_state lent = {.rest = STATE_PAUSED, .wishes[WISHER_SNAPSHOT] = true};
+	int fd = pact_create(2);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(joint_keep(JOINT_LOAN, fd), 0);
+	other = pact_open(fd);
+	ck_assert_ptr_nonnull(other);
+	ck_assert(pact_join(other));
+	pact_say(other, PACT_ROOM);
+	joint_look(&lent);
+	ck_assert(!joint_is_on());
+	joint_look(&state);
+	return fd;
+}
+
+START_TEST(one_that_runs_leaves_the_loan_to_the_others)
+{
+	int fd = return_from_loan((struct control_state){.rest = STATE_RUNNING});
+
+	/* They go on without it, and so does whoever tells it later that the loan is over. */
+	ck_assert_int_eq(joint_take(fd), -ESTALE);
+	check_left();
+	close(fd);
+}
+END_TEST
+
+START_TEST(one_that_resumes_alone_from_a_loan_may_do_so_with_the_others)
+{
+	const struct control_state resumes = {.rest = STATE_PAUSED, .activity = ACTIVITY_RESUMING};
+	int fd = return_from_loan(resumes);
+
+	ck_assert_int_eq(pact_look(other), PACT_SEEK);
+	ck_assert(joint_is_on());
+	ck_assert_int_eq(joint_take(fd), 0);
+	ck_assert_ptr_nonnull(joint_next());
+	close(fd);
+	joint_look(&(struct control_state){.rest = STATE_RUNNING});
+	check_left();
+}
+END_TEST
+
+START_TEST(one_that_follows_a_later_pact_takes_none_of_a_loan)
+{
+	const struct control_state resumes = {.rest = STATE_PAUSED, .activity = ACTIVITY_RESUMING};
+	int fd = return_from_loan(resumes), later = pact_create(2);
+
+	ck_assert_int_eq(joint_take(later), 0);
+	ck_assert_int_eq(joint_take(fd), -ESTALE);
+	ck_assert_int_eq(pact_look(other), PACT_SEEK);
+	close(fd);
+	close(later);
+	joint_look(&(struct control_state){.rest = STATE_RUNNING});
+	check_left();
+}
+END_TEST
+
+START_TEST(one_that_its_user_has_paused_keeps_all_of_a_loan_paused)
+{
+	close(return_from_loan(
+		(struct control_state){.rest = STATE_PAUSED, .wishes[WISHER_USER] = true}));
+	ck_assert_int_eq(pact_look(other), PACT_STOP);
+	ck_assert(!joint_is_on());
+	pact_close(other);
+}
+END_TEST
+
 static double now_ms = 1000;
 
 double __wrap_clock_ms(void);
@@ -216,6 +285,10 @@ int main(void)
 	tcase_add_test(tc, one_that_runs_leaves_whatever_it_does);
 	tcase_add_test(tc, one_that_is_about_to_pause_or_to_run_is_waited_for);
 	tcase_add_test(tc, one_that_is_paused_is_waited_for);
+	tcase_add_test(tc, one_that_runs_leaves_the_loan_to_the_others);
+	tcase_add_test(tc, one_that_resumes_alone_from_a_loan_may_do_so_with_the_others);
+	tcase_add_test(tc, one_that_follows_a_later_pact_takes_none_of_a_loan);
+	tcase_add_test(tc, one_that_its_user_has_paused_keeps_all_of_a_loan_paused);
 	tcase_add_test(tc, news_that_come_between_a_look_and_the_wait_end_that);
 	tcase_add_test(tc, one_that_is_whole_goes_with_the_others);
 	tcase_add_test(tc,
