@@ -617,8 +617,10 @@ static void forgo_change(struct control_state *s, const struct control_event *e,
 		answer_code(actions, WAITS_DONE, END_FAILED, e->reason);
 	s->holder = 0;
 	s->options.hold = false;
-	if (s->by_signal && !e->exiting)
+	if (s->by_signal && !e->exiting) {
+		s->joint |= s->hold == HOLD_JOINT;
 		return;
+	}
 	forget_snapshot(s, END_FAILED, e->reason, actions);
 	if (pause) {
 		forget_wishes(s);

@@ -96,6 +96,8 @@ static void begin(struct model *m, const struct control_action *a)
 	}
 	starves = false;
 	take(m, (struct control_event){.kind = EV_NO_START, .reason = ""});
+	REQUIRE(!m->joint || m->s.joint || control_wants_paused(&m->s),
+		"a resume with others that is tried again is forgotten");
 }
 
 static void perform(struct model *m, const struct control_actions *actions)
@@ -419,7 +421,8 @@ static bool finish(struct model *m, enum end_code code)
 	X(commit_by_lease, lease_orders(m, EV_COMMIT))                                         \
 	X(abort_by_lease, lease_orders(m, EV_ABORT))                                           \
 	X(lease_back_joint, loses_lease(m, true, false))                                       \
-	X(lease_back_by_word, loses_lease(m, true, true))
+	X(lease_back_by_word, loses_lease(m, true, true))                                      \
+	X(lease_back_without_thread, (starves = loses_lease(m, true, false)))
 
 #define STEP_ENUM(name, call) STEP_##name,
 enum step { STEP_MAP(STEP_ENUM) STEPS };

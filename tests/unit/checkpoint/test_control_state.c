@@ -710,6 +710,13 @@ START_TEST(one_of_several_resumes_with_the_others)
 	take_plainly(&s, (struct control_event){
 				 .kind = EV_LEASE_BACK, .by_lease = true, .options.joint = true});
 	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_NONE);
+	/* There is no thread for it at first. */
+	s = out_with_others(true);
+	take_plainly(&s, with_pact);
+	take_plainly(&s, (struct control_event){.kind = EV_NO_START, .reason = ""});
+	ck_assert(s.activity == ACTIVITY_STARVED && s.joint);
+	take_plainly(&s, (struct control_event){.kind = EV_RETRY});
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_JOINT);
 	s = out_with_others(true);
 	take_plainly(&s, without);
 	ck_assert_int_eq(s.activity, ACTIVITY_PAUSING); /* of the rest */
