@@ -689,7 +689,8 @@ static void give_room(struct control_state *s, const struct operation_options *o
 static void take_lease_back(struct control_state *s, const struct control_event *e,
 			    struct control_actions *actions)
 {
-	bool together = (s->yield.hold || s->back != BACK_ALONE) && !e->by_lease;
+	bool leased = s->yield.hold || s->back == BACK_LEASED;
+	bool together = (leased || e->options.joint) && !e->by_lease;
 
 	s->lease = LEASE_OURS;
 	s->back = together ? BACK_LEASED : BACK_ALONE;

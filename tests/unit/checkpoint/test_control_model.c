@@ -332,7 +332,9 @@ static bool loses_lease(struct model *m, bool joint, bool word)
 	if (m->s.lease == LEASE_OURS)
 		return false;
 	m->due = false;
-	m->apart = (m->apart || m->leased) && !word && !m->s.ends && (m->paused || under_way);
+	m->apart &= m->s.back == BACK_LEASED;
+	m->apart |= m->leased || joint;
+	m->apart &= !word && !m->s.ends && (m->paused || under_way);
 	take(m, (struct control_event){
 			.kind = EV_LEASE_BACK, .options.joint = joint, .by_lease = word});
 	return true;

@@ -725,6 +725,16 @@ START_TEST(one_of_several_resumes_with_the_others)
 }
 END_TEST
 
+/* The daemon took it as one of no others: those with which its user had asked it to resume are no more. */
+START_TEST(one_that_is_left_of_several_waits_for_nobody)
+{
+	struct control_state s = {.rest = STATE_WAITING, .lease = LEASE_GONE, .back = BACK_ASKED};
+
+	take_plainly(&s, without);
+	ck_assert(s.activity == ACTIVITY_RESUMING && s.hold == HOLD_NONE);
+}
+END_TEST
+
 /* All or none have resumed: another daemon may take it, or its user. */
 START_TEST(one_of_several_is_taken_by_another_daemon)
 {
@@ -884,6 +894,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_joint_resume_during_a_snapshot, 0, 2);
 	tcase_add_test(tcase, one_of_several_resumes_with_the_others);
 	tcase_add_test(tcase, one_of_several_is_taken_by_another_daemon);
+	tcase_add_test(tcase, one_that_is_left_of_several_waits_for_nobody);
 	tcase_add_test(tcase, one_of_several_ends_without_the_others);
 	tcase_add_loop_test(tcase, one_of_several_is_held_and_let_go, 0, 2);
 	tcase_add_loop_test(tcase, a_yield_ends_with_its_daemon, 0, 2);
