@@ -205,11 +205,21 @@ def test_a_failure_lets_a_resume_go_on():
     result = cudaw("pause", "--timeout", "0.1", "abc123")
     equal((result.code, result.out), (5, ""))
     contains(result.err, f"cudaw: pause {bad.pid}: no")
-    contains(result.err, f"cudaw: pause {waits.pid}: it goes on, as not all of its job could be paused")
+    contains(result.err, f"cudaw: pause {waits.pid}: it goes on when process {mute.pid} answers; if that takes 10 s, ")
     # The command does not wait until it has read that.
     until(lambda: len(waits.requests) > 1 and len(mute.requests) > 1, 10, "the jobs are asked to resume")
     contains(result.err, f"cudaw: pause {mute.pid}: no answer")
     equal((bad.requests, waits.requests, mute.requests), (["hold 100"], *[["hold 100", "regain"]] * 2))
+
+
+def test_a_failure_lets_those_go_on_that_answer():
+    directory = Directory()
+    FakeJob(directory, answers={"hold": ["end timeout no"]})
+    waits = [FakeJob(directory, state="waiting", answers={"hold": ["note already paused", "end ok"], "resume": silent})
+             for _ in range(2)]
+    result = cudaw("pause", "abc123")
+    for job in waits:
+        contains(result.err, f"cudaw: pause {job.pid}: it goes on, as not all of its job could be paused")
 
 
 def test_one_that_is_paused_already_is_at_rest():

@@ -2,6 +2,7 @@
 /* cudaw pause, resume and trim: the request to all processes that are meant, and the outcome. */
 #include "tools/command/tools.h"
 
+#include "common/protocol/pact.h"
 #include "common/size.h"
 #include "common/text.h"
 #include "tools/command/paused_by_driver.h"
@@ -169,6 +170,18 @@ static bool under_way(const struct control *control, const struct job *job)
 	       (!job->error || (job->error == -ETIMEDOUT && by_itself));
 }
 
+static void explain_spared(const struct verb *verb, const struct job *job, char *why, size_t size)
+{
+	int pid = coordinate_awaited(job);
+
+	if (pid)
+		snprintf(why, size,
+			 "it goes on when process %d answers; if that takes %d s, it stays paused",
+			 pid, PACT_SILENCE_MS / 1000);
+	else
+		snprintf(why, size, "%s", verb->spared);
+}
+
 static struct result judge(const struct control *control, struct job *job)
 {
 	const struct verb *verb = control->verb;
@@ -190,7 +203,7 @@ static struct result judge(const struct control *control, struct job *job)
 	} else if (coordinate_gave_up(job)) {
 		r.word = "spared";
 		r.code = EXIT_FAILED;
-		snprintf(r.why, sizeof(r.why), "%s", verb->spared);
+		explain_spared(verb, job, r.why, sizeof(r.why));
 	} else if (!outcome_is_good(job)) {
 		r.word = "failed";
 		r.code = outcome_explain(job, r.why, sizeof(r.why));

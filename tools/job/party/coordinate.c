@@ -28,6 +28,8 @@ struct party {
 	int error;      /* why there is no pact of those that resume */
 	const struct job *culprit; /* it failed, so the others must not commit; or NULL */
 
+	int awaited; /* a process that is silent, for which the others resume not yet; 0: none */
+
 	/* In a mend. */
 	double further_ms; /* listened_ms() when one of its processes last got further, or ended */
 	size_t open;       /* processes that have not ended */
@@ -335,6 +337,11 @@ bool coordinate_gave_up(const struct job *job)
 		 (job->end == END_TURN || (job->end == END_OK && !was_paused(job)))));
 }
 
+int coordinate_awaited(const struct job *job)
+{
+	return job->party ? job->party->awaited : 0;
+}
+
 /*
  * False for an end that another request would not change. "unsupported" may be a consequence: others that share
  * memory with the process that has ended do not pause without it.
@@ -462,7 +469,7 @@ static void go_on_resuming(struct job **jobs, size_t n)
 	jobs_ask(again, count, &request);
 	for (size_t i = 0; i < count; i++) {
 		if (i >= well)
-			again[i]->error = -ETIMEDOUT;
+			again[i]->party->awaited = again[i]->pid, again[i]->error = -ETIMEDOUT;
 		else if (!again[i]->error || again[i]->error == -ETIMEDOUT)
 			again[i]->end = END_BUSY, again[i]->error = 0;
 	}

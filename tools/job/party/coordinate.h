@@ -48,6 +48,12 @@ bool coordinate_has_agreed(const struct job *job);
 /* True if the job ended only because another job of its party failed. */
 bool coordinate_gave_up(const struct job *job);
 
+/*
+ * Of one that goes on with its resume, as others of its party could not be paused: a process that is silent, and has to
+ * answer first (within PACT_SILENCE_MS); 0: none.
+ */
+int coordinate_awaited(const struct job *job);
+
 /* True if the job, or another one of its party, has ended with END_AGAIN, and none has failed for good. */
 bool coordinate_asks_again(struct job **jobs, size_t n, const struct job *job);
 
