@@ -85,8 +85,12 @@ int joint_keep(enum joint_end end, int fd)
 {
 	struct pact *pact = pact_open(fd);
 
-	if (!pact)
-		return -errno;
+	if (!pact) {
+		int error = -errno;
+
+		leave(&kept[end]);
+		return error;
+	}
 	return join(pact) ? -ESTALE : put(pact, &kept[end]);
 }
 

@@ -22,8 +22,8 @@ int joint_take(int fd);
 enum joint_end { JOINT_LEASE, JOINT_LOAN, JOINT_ENDS };
 
 /*
- * Keep the pact behind @fd for that, in place of one that is kept already, which is given up. This process is a member
- * now. 0 or a negative errno, as above.
+ * Keep the pact behind @fd for that, in place of one that is kept already, which is given up, also if there is none
+ * behind @fd. This process is a member now. 0 or a negative errno, as above.
  */
 int joint_keep(enum joint_end end, int fd);
 

@@ -180,7 +180,7 @@
  * If the client disconnects, the job has its lease again, and resumes. After a yield with "hold" others of its job
  * may lack memory: it resumes by a pact, as with regain, that the client has sent before with a line
  *
- *	pact			for that. A later one takes its place
+ *	pact			for that. A later one takes its place; one without a descriptor says that there is none
  *
  * or is paused without one, until another client takes the lease, or somebody asks. If it runs, the others of the pact
  * do not wait for it. The user's pause counts

@@ -116,11 +116,10 @@ void connection_say(struct connection *connection, const char *fmt, ...)
 	va_end(ap);
 }
 
-void connection_send(struct connection *connection, const char *text, int fd)
+bool connection_send(struct connection *connection, const char *text, int fd)
 {
-	if (!connection->gone && !connection->ending && connection->fd >= 0 &&
-	    !connection->unsent_len)
-		lines_send(connection->fd, text, fd, MSG_DONTWAIT);
+	return !connection->gone && !connection->ending && connection->fd >= 0 &&
+	       !connection->unsent_len && !lines_send(connection->fd, text, fd, MSG_DONTWAIT);
 }
 
 static void send_unsent(struct connection *connection)

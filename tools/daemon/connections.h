@@ -78,8 +78,8 @@ double connections_patience(double now);
 void connection_say(struct connection *connection, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Send the line @text, of a few bytes, with the descriptor @fd; not if other lines wait to be read. */
-void connection_send(struct connection *connection, const char *text, int fd);
+/* Send the line @text, of a few bytes, with the descriptor @fd. False: other lines wait to be read, or it is gone. */
+bool connection_send(struct connection *connection, const char *text, int fd);
 
 /*
  * Send the last line, and close @connection when all is sent. It gets no more lines, and none of it is read.

@@ -61,18 +61,28 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 					: "");
 }
 
-/* @fresh: a new one, of @n members. Without one they stay paused if the daemon ends. */
-static void send_pact(struct member *m, bool fresh, size_t n)
+/* The last one that was made; the orders of a party come one after the other. */
+static int new_pact(const struct party_order *order)
 {
 	static int pact = -1;
 
-	if (fresh) {
-		if (pact >= 0)
-			close(pact);
-		pact = pact_create(n);
-	}
+	if (!order->on)
+		return pact;
 	if (pact >= 0)
-		connection_send(m->connection, "pact", pact);
+		close(pact);
+	pact = pact_create(order->bytes);
+	return pact;
+}
+
+/* If not all have the new one, they stay paused if the daemon ends. An older one is of no use any more. */
+static void send_pact(struct member *m, const struct party_order *order)
+{
+	int pact = new_pact(order);
+
+	if (m->silent || (pact >= 0 && connection_send(m->connection, "pact", pact)))
+		return;
+	connection_say(m->connection, "pact");
+	parties_lacks_pact(members_parties, m->id);
 }
 
 static void give_order(const struct party_order *order, void *arg)
@@ -81,7 +91,7 @@ static void give_order(const struct party_order *order, void *arg)
 	double now = *(double *)arg;
 
 	/* It could only be told what is of no use to it before it joins again. */
-	if (m->silent)
+	if (m->silent && order->kind != PARTY_PACT)
 		return;
 	switch (order->kind) {
 	case PARTY_YIELD:
@@ -111,7 +121,7 @@ static void give_order(const struct party_order *order, void *arg)
 		connection_say(m->connection, "idle %.0f", order->timeout_ms);
 		return;
 	case PARTY_PACT:
-		send_pact(m, order->on, order->bytes);
+		send_pact(m, order);
 		return;
 	case PARTY_LET_GO:
 		member_note("dropped", m, "it cannot follow the other processes of its job");

@@ -152,6 +152,17 @@ START_TEST(one_that_its_user_has_paused_keeps_all_of_a_loan_paused)
 }
 END_TEST
 
+START_TEST(one_whose_daemon_has_no_pact_any_more_has_none)
+{
+	int fd = pact_create(2);
+
+	ck_assert_int_eq(joint_keep(JOINT_LEASE, fd), 0);
+	ck_assert_int_eq(joint_keep(JOINT_LEASE, -1), -EINVAL);
+	ck_assert(!joint_use(JOINT_LEASE));
+	close(fd);
+}
+END_TEST
+
 static double now_ms = 1000;
 
 double __wrap_clock_ms(void);
@@ -289,6 +300,7 @@ int main(void)
 	tcase_add_test(tc, one_that_resumes_alone_from_a_loan_may_do_so_with_the_others);
 	tcase_add_test(tc, one_that_follows_a_later_pact_takes_none_of_a_loan);
 	tcase_add_test(tc, one_that_its_user_has_paused_keeps_all_of_a_loan_paused);
+	tcase_add_test(tc, one_whose_daemon_has_no_pact_any_more_has_none);
 	tcase_add_test(tc, news_that_come_between_a_look_and_the_wait_end_that);
 	tcase_add_test(tc, one_that_is_whole_goes_with_the_others);
 	tcase_add_test(tc,

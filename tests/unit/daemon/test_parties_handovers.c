@@ -269,6 +269,13 @@ START_TEST(those_that_are_out_can_resume_without_a_daemon)
 	for (int i = 0; i < 2; i++)
 		end_move(ids[i], 0);
 	ck_assert(!is_ordered(PARTY_PACT, ids[0]));
+	/* One did not get it. */
+	parties_lacks_pact(w.parties, ids[1]);
+	ck_assert(!is_ordered(PARTY_PACT, ids[0]));
+	w.now += 1000;
+	parties_decide_now();
+	check_pact(ids, 2);
+	ck_assert(!is_ordered(PARTY_PACT, ids[0]));
 	ids[2] = join_on("two", 0, 0, 10);
 	parties_decide_now();
 	check_pact(ids, 3);

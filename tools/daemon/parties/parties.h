@@ -98,7 +98,13 @@ void parties_give(struct parties *p, uint32_t id, double now);
 /* A "held" or a "comms" line of a process. Returns 0 or -EBADMSG. */
 int parties_take(struct parties *p, uint32_t id, const struct line *line, double now);
 
-/* Call @give for each order that is to be carried out now. @give must not call parties_*(). */
+/* It did not get the pact of a PARTY_PACT: all of its job get another one, a second later at the earliest. */
+void parties_lacks_pact(struct parties *p, uint32_t id);
+
+/*
+ * Call @give for each order that is to be carried out now. @give must not call parties_*(), except
+ * parties_lacks_pact().
+ */
 void parties_decide(struct parties *p, double now, void (*give)(const struct party_order *, void *),
 		    void *arg);
 /* As turns_next(). */

@@ -68,6 +68,8 @@ struct party {
 	bool short_of; /* the books have given @bytes of room, too little for all of its processes */
 
 	enum party_pact pact; /* that its processes have */
+	double pact_ms;       /* when the last one was sent */
+	bool pact_lacks;      /* one of them did not get that */
 
 	enum round_kind round;
 	bool together; /* the round is of a job with several processes */

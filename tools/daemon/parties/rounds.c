@@ -8,8 +8,9 @@
 
 #include <string.h>
 
-#define LOOK_MS 2 /* while processes come to rest */
-#define ORDERS  64
+#define LOOK_MS       2    /* while processes come to rest */
+#define PACT_AGAIN_MS 1000 /* until a pact is sent again that not all got */
+#define ORDERS        64
 
 static void give(struct parties *p, const struct party_order *order)
 {
@@ -376,20 +377,31 @@ static void note_freed(struct parties *p, struct party *party, double now)
 	party_tell_needs(p, party, now);
 }
 
+void parties_lacks_pact(struct parties *p, uint32_t id)
+{
+	struct process *m = parties_find(p, id);
+
+	m->party->pact_lacks = true;
+	party_outdate_pact(m->party);
+}
+
 /* Before any of them is out: if the daemon ends, they resume together. So do those that others have left. */
-static void give_pact(struct parties *p, struct party *party)
+static void give_pact(struct parties *p, struct party *party, double now)
 {
 	size_t n = party_count(p, party);
 	bool first = true;
 
-	if (!party->out || party->pact == PACT_OURS || (n == 1 && party->pact == PACT_NONE))
+	if (!party->out || party->pact == PACT_OURS || (n == 1 && party->pact == PACT_NONE) ||
+	    (party->pact_lacks && now - party->pact_ms < PACT_AGAIN_MS))
 		return;
+	party->pact = PACT_OURS;
+	party->pact_ms = now;
+	party->pact_lacks = false;
 	FOR_EACH_OF(p, party, m) {
 		give(p, &(struct party_order){
 				.kind = PARTY_PACT, .id = m->id, .bytes = n, .on = first});
 		first = false;
 	}
-	party->pact = PACT_OURS;
 }
 
 /* True if something has changed. */
@@ -397,7 +409,7 @@ static bool advance(struct parties *p, struct party *party, double now)
 {
 	bool any = false;
 
-	give_pact(p, party);
+	give_pact(p, party, now);
 	if (party->round != ROUND_NONE) {
 		if (party->together)
 			lead(p, party, now);
