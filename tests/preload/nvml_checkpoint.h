@@ -10,6 +10,7 @@
  */
 #include "tests/sim/sim.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -96,6 +97,18 @@ static void *held_serve(void *unused)
 	return unused;
 }
 
+/* As NVIDIA's does when it begins [580.159.04]. */
+static void held_load_driver(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CUresult (*get)(int *) =
+		driver ? (CUresult(*)(int *))dlsym(driver, "cuDriverGetVersion") : NULL;
+	int version;
+
+	if (get)
+		get(&version);
+}
+
 /* In nvmlInit(). */
 static void held_begin(void)
 {
@@ -106,6 +119,7 @@ static void held_begin(void)
 	held.path = getenv("TEST_NVML_DEVICE");
 	if (!held.path || held.file >= 0)
 		return;
+	held_load_driver();
 	held.file = open(held.path, O_RDWR | O_CLOEXEC);
 	if (getenv("TEST_NVML_MAPS"))
 		mmap(NULL, 1, PROT_READ, MAP_SHARED, held.file, 0);

@@ -343,18 +343,13 @@ static void list(struct driver_answer *answer, const struct driver_work *work)
 /* False: the driver does not know the process, or cannot have anything of it. */
 static bool find_one(pid_t pid, struct driver_listed *found)
 {
-	struct inside_drivers drivers;
 	char path[PATH_MAX];
 
 	if (!process_find(pid, &found->process))
 		return false;
-	inside_face(pid, &drivers);
-	found->drives = drivers.where;
-	if (!found->drives && !maps_find(pid, "libnvidia-ml.so", path))
-		return false;
 	if (is_stopped(pid)) {
 		found->state = DRIVER_UNKNOWN;
-		return !found->drives;
+		return maps_find(pid, "libnvidia-ml.so", path);
 	}
 	found->state = ask_state(pid);
 	return found->state != DRIVER_UNKNOWN;
@@ -377,7 +372,7 @@ static bool keep_one(struct driver_answer *answer, const struct process *process
 	if (checkpoint(answer, process->pid, timeout_ms))
 		return true;
 	answer->kept_not = process->pid;
-	if (process_is_there(process))
+	if (!process_ends(process))
 		return false;
 	answer->kept_not = 0;
 	*answer->call = '\0';

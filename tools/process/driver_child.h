@@ -47,7 +47,6 @@ enum driver_op {
 struct driver_listed {
 	struct process process;
 	enum driver_state state;
-	bool drives;       /* when finding: it has a driver mapped */
 	char command[256]; /* its command line, cleaned */
 };
 

@@ -3,6 +3,7 @@
 
 #include "common/patience.h"
 #include "common/processes/maps.h"
+#include "common/protocol/rundir.h"
 #include "tools/process/criu/descriptors.h"
 
 #include <errno.h>
@@ -86,7 +87,7 @@ static bool is_monitor(const struct driver_listed *found)
 	descriptors_add_process(&files, found->process.pid);
 	opens = descriptors_of(&files, DESCRIPTOR_GPU, found->process.pid);
 	free(files.all);
-	return opens && !found->drives && !maps_find(found->process.pid, DESCRIPTOR_GPU_PATH, path);
+	return opens && !maps_find(found->process.pid, DESCRIPTOR_GPU_PATH, path);
 }
 
 bool monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others, size_t nothers,
@@ -112,9 +113,12 @@ void monitors_drop(struct monitors *m, const struct tree *tree)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < m->n; i++)
-		if (tree_has(tree, m->pids[i]))
+	for (size_t i = 0; i < m->n; i++) {
+		struct rundir_process p;
+
+		if (tree_has(tree, m->pids[i]) && rundir_process(m->pids[i], &p) && !p.exits)
 			m->pids[n++] = m->pids[i];
+	}
 	m->n = n;
 }
 
@@ -237,7 +241,7 @@ bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nother
 	if (!ask(&answer, tree, others, nothers, false, why, size))
 		return false;
 	for (int i = 0; i < answer.nlisted && m.n < MONITORS_MAX; i++)
-		if (answer.listed[i].state > DRIVER_RUNNING && !answer.listed[i].drives)
+		if (answer.listed[i].state > DRIVER_RUNNING)
 			m.pids[m.n++] = answer.listed[i].process.pid;
 	return !m.n || bring_back(&m, why, size);
 }

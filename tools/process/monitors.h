@@ -36,7 +36,7 @@ _Static_assert(MONITORS_MAX <= DRIVER_LISTED, "the child keeps as many");
 bool monitors_find(struct monitors *m, const struct tree *tree, const pid_t *others, size_t nothers,
 		   char *why, size_t size);
 
-/* Leave out those that are not in @tree: they have ended. */
+/* Leave out those that are not in @tree, which is stopped, or are about to end. */
 void monitors_drop(struct monitors *m, const struct tree *tree);
 
 /*

@@ -109,6 +109,13 @@ bool process_is_there(const struct process *process)
 	return read_start(process->pid, &now) && now.start == process->start;
 }
 
+bool process_ends(const struct process *process)
+{
+	struct rundir_process p;
+
+	return !rundir_process(process->pid, &p) || p.exits || p.start != process->start;
+}
+
 double process_age_ms(const struct process *process)
 {
 	uint64_t started = process->start * 1000 / sysconf(_SC_CLK_TCK), now;

@@ -36,6 +36,8 @@ const char *process_name(pid_t pid, char name[PROCESS_NAME]);
 
 /* Whether @process still runs: its PID is neither free nor that of another process. */
 bool process_is_there(const struct process *process);
+/* It has ended, or begun to: its files may be closed, and it may still have memory. */
+bool process_ends(const struct process *process);
 
 /* Milliseconds since @process was started. */
 double process_age_ms(const struct process *process);
