@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_SHARING_INTERNAL_H
 #define CUDAW_SHARING_INTERNAL_H
-/* What sharing.c (the program's calls, and answers to others) and stages.c (the engine's) share. */
+/*
+ * What the files of sharing.h share: sharing.c has the program's calls and the answers to others, stages.c the stages
+ * of the engine, which are made of asking.c, imports.c and back.c.
+ */
 #include "checkpoint/sharing/sharing.h"
 #include "common/patience.h"
 
