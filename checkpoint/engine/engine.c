@@ -127,6 +127,9 @@ void engine_yield(struct engine_op *op)
 			 limits_ms() + op->timeout_ms);
 	if (!engine_is_paused())
 		return;
+	/* Whoever gets the memory need not wait until the others have given theirs. One that fails has yet to give it. */
+	if (!ret)
+		engine_has_moved(op, op->progress.moved, true);
 	/* The others wait for it, also if it has failed. They may give a part only, or still copy: no context goes. */
 	if (together && engine_meet_released(op))
 		*op->result.note = '\0';

@@ -9,7 +9,9 @@
  * fail.
  */
 #include "checkpoint/engine/plan.h"
+#include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
+#include "checkpoint/sharing/sharing.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "tests/unit/checkpoint/engine_world.h"
 
@@ -53,9 +55,21 @@ static void begin(void)
 static struct engine_op op;
 static size_t
 	raise_to; /* bytes of room that come when the fill tells that it has used what it had */
+static size_t last_told, told_before_the_others; /* bytes */
+
+int __real_sharing_released(struct sharing_wait *wait);
+int __wrap_sharing_released(struct sharing_wait *wait);
+
+/* The others are waited for. */
+int __wrap_sharing_released(struct sharing_wait *wait)
+{
+	told_before_the_others = last_told;
+	return __real_sharing_released(wait);
+}
 
 static void told(void)
 {
+	last_told = op.progress.moved;
 	if (raise_to > op.progress.room)
 		__atomic_store_n(&op.progress.room, raise_to, __ATOMIC_RELAXED);
 }
@@ -333,6 +347,54 @@ START_TEST(a_large_allocation)
 }
 END_TEST
 
+static void yield_together(void)
+{
+	struct hold hold;
+
+	hold_init(&hold, nothing);
+	hold_give_order(&hold, &(struct hold_order){.commit = true});
+	prepare(RELEASE_MEMORY);
+	op.bytes = mapped();
+	op.progress.hold = &hold;
+	engine_yield(&op);
+	claims_drop();
+}
+
+/* Another job can have it at once. */
+START_TEST(one_of_several_tells_what_it_has_given_before_it_waits_for_the_others)
+{
+	start();
+	yield_together();
+	OK(failure(&op.result));
+	ck_assert_uint_gt(op.progress.moved, 0);
+	ck_assert_uint_eq(told_before_the_others, op.progress.moved);
+}
+END_TEST
+
+static CUresult (*unmap)(CUdeviceptr address, size_t size);
+
+static CUresult unmap_some(CUdeviceptr address, size_t size)
+{
+	static int calls_left = 4;
+
+	return calls_left-- > 0 ? unmap(address, size) : CUDA_ERROR_UNKNOWN;
+}
+
+/* All may have to come back. */
+START_TEST(one_of_several_that_fails_tells_nothing_before_that)
+{
+	start();
+	unmap = w.drv.cuMemUnmap;
+	w.drv.cuMemUnmap = unmap_some;
+	yield_together();
+	w.drv.cuMemUnmap = unmap;
+	ck_assert(failure(&op.result) && engine_is_paused());
+	ck_assert_uint_gt(op.progress.moved, 0);
+	ck_assert_uint_eq(told_before_the_others, 0);
+	OK(resume_job());
+}
+END_TEST
+
 /* ---- faults ---- */
 
 static struct sim_faults driver; /* what it had failed when it was disarmed */
@@ -436,6 +498,8 @@ int main(void)
 
 	add(s, "same", the_same_regions_go_first, 1);
 	add(s, "large", a_large_allocation, 1);
+	add(s, "joint", one_of_several_tells_what_it_has_given_before_it_waits_for_the_others, 1);
+	add(s, "joint", one_of_several_that_fails_tells_nothing_before_that, 1);
 	add(s, "order", in_any_order, 2);
 	add(s, "faults", each_call_fails, 4);
 	return check_suite_run(s);
