@@ -445,6 +445,7 @@ void engine_in(struct engine_op *op, bool all)
 		sharing_resume();
 		*op->result.note = '\0';
 	}
+	__atomic_store_n(&engine.lacks_host, false, __ATOMIC_RELAXED);
 	op->kept = ret && all && was_released && !engine_is_released() && engine_is_out();
 	if (!ret)
 		engine_succeed(op, start, granules * VMEM_GRANULE);

@@ -151,8 +151,8 @@ int engine_place(struct engine_op *op, size_t slots, size_t pool_slots, size_t s
  */
 bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed);
 /*
- * GPU memory did not come free in time: say which GPU lacks how much, and who has it. Returns -1.
- * The job stays paused.
+ * Memory did not come free in time: say which GPU lacks how much, and who has it; or that host memory is missing, or
+ * another process was not ready. Returns -1. The job stays paused.
  */
 int engine_fail_lack(struct engine_op *op);
 

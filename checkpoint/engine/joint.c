@@ -30,6 +30,7 @@ static bool has_room_for_all(struct engine_op *op, const size_t *needed)
 {
 	size_t sum[GPU_MAX] = {0}, count;
 	const struct gpu *gpus = devices_all(&count);
+	bool fits;
 
 	for (size_t dev = 0; dev < count; dev++) {
 		sum[dev] = needed[dev];
@@ -37,8 +38,12 @@ static bool has_room_for_all(struct engine_op *op, const size_t *needed)
 			sum[dev] += pact_others_need(op->progress.pact, gpus[dev].uuid);
 	}
 	engine.lack = (struct gpu_lack){.dev = -1};
-	return engine_is_released() ? release_fits(sum, &engine.lack)
+	fits = engine_is_released() ? release_fits(sum, &engine.lack)
 				    : engine_memory_is_free(op->drv, sum);
+	/* It waits for that now, not for host memory. */
+	if (!fits)
+		__atomic_store_n(&engine.lacks_host, false, __ATOMIC_RELAXED);
+	return fits;
 }
 
 static void seek(struct engine_op *op, const size_t *needed)

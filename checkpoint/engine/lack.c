@@ -106,6 +106,17 @@ int engine_fail_lack(struct engine_op *op)
 	char text[ENGINE_HOLDERS], waited[FORMAT_SIZE], after[FORMAT_SIZE + 16];
 
 	format_seconds(waited, op->timeout_ms);
+	if (engine.lacks_host)
+		return engine_fail(&op->result, END_TIMEOUT,
+				   PRI_GIB
+				   " of host memory, to read the snapshot, did not come free "
+				   "within %s; the job stays paused",
+				   GIB_ARGS(engine_held_bytes()), waited);
+	if (op->progress.pact && op->seen.phase == PACT_SEEK && engine.lack.dev < 0)
+		return engine_fail(&op->result, END_TIMEOUT,
+				   "another process of the job was not ready to take its memory "
+				   "within %s; the job stays paused",
+				   waited);
 	snprintf(after, sizeof(after), ", after %s", waited);
 	if (!describe(engine.lack, after, text, sizeof(text)))
 		return engine_fail(&op->result, END_TIMEOUT,

@@ -74,7 +74,9 @@ static int find_room(struct engine_op *op, double deadline_ms)
 {
 	int ret = wait_for_room(op, deadline_ms);
 
-	__atomic_store_n(&engine.lacks_host, false, __ATOMIC_RELAXED);
+	/* One that seeks again with the others waits for it still. */
+	if (!ret || !engine_is_called_back(op))
+		__atomic_store_n(&engine.lacks_host, false, __ATOMIC_RELAXED);
 	if (!ret)
 		__atomic_store_n(&op->progress.waiting, false, __ATOMIC_RELAXED);
 	return ret;

@@ -377,6 +377,7 @@ static char base[] = "/tmp/test-in-XXXXXX";
 static unsigned int reads;
 static enum pact_phase phase_at_read;
 static size_t host_at_read; /* bytes */
+static bool lacks_at_read;  /* as its status says */
 
 /* It looks for host memory, to read its snapshot. */
 size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, size_t *pool_slots,
@@ -390,6 +391,7 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 	phase_at_read = pact_look(other);
 	place_at_read = engine_held_in();
 	host_at_read = hostpool_resident();
+	lacks_at_read = engine_lacks_host();
 	if (lacking)
 		*pool_slots = *spill_slots = 0;
 	if (lacking && cancelling)
@@ -458,6 +460,25 @@ START_TEST(one_that_lacks_host_memory_calls_back)
 {
 	lacking = true;
 	resume_from_snapshot(RELEASE_MEMORY);
+	ck_assert(lacks_at_read && !engine_lacks_host());
+}
+END_TEST
+
+START_TEST(a_time_limit_names_what_was_waited_for)
+{
+	begin_joint();
+	engine.lack.dev = -1;
+	ck_assert_int_eq(engine_fail_lack(&op), -1);
+	ck_assert_str_eq(op.result.message,
+			 "another process of the job was not ready to take its memory "
+			 "within 60 s; the job stays paused");
+	engine.lacks_host = true;
+	engine.held_slots = 512;
+	ck_assert_int_eq(engine_fail_lack(&op), -1);
+	ck_assert_str_eq(op.result.message,
+			 "1.00 GiB of host memory, to read the snapshot, did not "
+			 "come free within 60 s; the job stays paused");
+	end_joint();
 }
 END_TEST
 
@@ -538,6 +559,7 @@ int main(void)
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
+	tcase_add_test(tc, a_time_limit_names_what_was_waited_for);
 	tcase_add_test(tc, the_end_of_a_pact_ends_the_reading_of_a_snapshot);
 	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_says_so);
 	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_for_gpu_memory_says_so);
