@@ -5,8 +5,8 @@ FUZZ_TARGETS := container cubin elf ptx name snapshot ticket lines conf
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
-	      checkpoint/test_control_state.c checkpoint/test_control_model.c checkpoint/test_gate_model.c \
-	      checkpoint/test_sharing_model.c)
+	      checkpoint/test_control_state.c checkpoint/test_control_joint.c checkpoint/test_control_model.c \
+	      checkpoint/test_gate_model.c checkpoint/test_sharing_model.c)
 # Nor do they bear a handler after each of their own instructions.
 UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
 	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/*/test_*.c tests/sim/test_*.c))) \
@@ -252,7 +252,8 @@ TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNI
 # Unit tests without threads and without a clock: a failure is no chance.
 CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
 	   vmem/test_suballoc vmem/test_translate vmem/test_places wrapper/test_rewrite checkpoint/test_control_state \
-	   checkpoint/test_control_model checkpoint/test_gate_model checkpoint/test_sharing_model common/test_pact) $(O)/tests/fuzz/%,$(UNIT_TESTS))
+	   checkpoint/test_control_joint checkpoint/test_control_model checkpoint/test_gate_model checkpoint/test_sharing_model \
+	   common/test_pact) $(O)/tests/fuzz/%,$(UNIT_TESTS))
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
 	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.

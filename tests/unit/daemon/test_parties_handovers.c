@@ -5,30 +5,6 @@
 
 #include "tests/check_suite.h"
 
-static bool is_ordered(enum party_order_kind kind, uint32_t id)
-{
-	parties_decide_now();
-	for (size_t i = 0; i < w.n; i++)
-		if (w.queue[i].order.kind == kind && w.queue[i].order.id == id)
-			return true;
-	return false;
-}
-
-static void wait_for_order(enum party_order_kind kind, uint32_t id)
-{
-	for (int i = 0; !is_ordered(kind, id); i++) {
-		ck_assert_int_lt(i, 2000);
-		w.now += 10;
-	}
-}
-
-/* What a process has on each of two GPUs. */
-static void need_two(uint32_t id, uint64_t mapped, uint64_t total)
-{
-	for (int g = 0; g < 2; g++)
-		parties_need(w.parties, id, g, mapped, total, w.now);
-}
-
 /* What it has on each of them is known at the end of a yield and of a fill, before it says so. */
 START_TEST(one_on_two_gpus_takes_turns)
 {
@@ -55,38 +31,6 @@ START_TEST(one_on_two_gpus_takes_turns)
 	parties_check(w.parties);
 }
 END_TEST
-
-/* On which of them it has what it took before it failed it says a moment later. */
-START_TEST(one_on_two_gpus_keeps_what_a_failed_fill_took)
-{
-	struct turns *t;
-	uint32_t two;
-
-	t = parties_turns(w.parties);
-	two = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	need_two(two, 0, 60 * MIB);
-	parties_paused(w.parties, two, false, true, w.now);
-	wait_for_order(PARTY_YIELD, two);
-	end_pause(two);
-	wait_for_order(PARTY_ROOM, two);
-	parties_mapped(w.parties, two, 60 * MIB, w.now);
-	parties_ended(w.parties, two, TURNS_FAILED, w.now);
-	ck_assert(!is_ordered(PARTY_ROOM, two));
-	for (int g = 0; g < 2; g++)
-		ck_assert_int_eq(books_free(t, g), 40 * MIB);
-	parties_need(w.parties, two, 0, 0, 60 * MIB, w.now);
-	ck_assert_int_eq(books_free(t, 0), 100 * MIB);
-}
-END_TEST
-
-/* The bytes of the order that it has. */
-static uint64_t ordered_bytes(enum party_order_kind kind, uint32_t id)
-{
-	for (size_t i = 0; i < w.n; i++)
-		if (w.queue[i].order.kind == kind && w.queue[i].order.id == id)
-			return w.queue[i].order.bytes;
-	ck_abort_msg("no such order");
-}
 
 /* 30 MiB are missing on the first GPU: of its two processes each gives its part, and that on the other GPU nothing. */
 START_TEST(each_gives_what_its_gpu_lacks)
@@ -143,51 +87,6 @@ START_TEST(room_comes_while_others_give)
 }
 END_TEST
 
-static void fail_move(uint32_t id)
-{
-	wait_for_order(PARTY_YIELD, id);
-	parties_ended(w.parties, id, TURNS_TIMEOUT, w.now);
-}
-
-/* Two processes of a job are to go out for an allocation of another job, and the first one has done so, or failed. */
-static void begin_two(uint32_t *first, uint32_t *second, uint32_t *other, enum turns_end end)
-{
-	*first = join_on("two", 0, 30, 30);
-	*second = join_on("two", 0, 30, 30);
-	*other = join_on("other", 0, 40, 40);
-	parties_grow(w.parties, *other, 1, 0, 30 * MIB, w.now);
-	wait_for_order(PARTY_YIELD, *first);
-	if (end == TURNS_OK)
-		end_move(*first, 0);
-	else
-		parties_ended(w.parties, *first, end, w.now);
-}
-
-/* Both are out, and there is room for both. */
-static void have_room(uint32_t *first, uint32_t *second)
-{
-	uint32_t other;
-
-	begin_two(first, second, &other, TURNS_OK);
-	end_move(*second, 0);
-	parties_want(w.parties, *first, w.now);
-	parties_leave(w.parties, other, w.now);
-	wait_for_order(PARTY_ROOM, *second);
-}
-
-/* 30 MiB are missing on the first GPU, of whose processes each gives its part. */
-static void give_two(uint32_t giver[2], int gpu, uint32_t *other)
-{
-	giver[0] = join_on("gives", 0, 40, 40);
-	giver[1] = join_on("gives", gpu, 20, 20);
-	*other = join_on("other", 0, 40, 40);
-	parties_grow(w.parties, *other, 1, 0, (gpu ? 50 : 30) * MIB, w.now);
-	wait_for_order(PARTY_YIELD, giver[0]);
-	for (int i = 0; i < 2; i++)
-		is_drained(giver[i]);
-	wait_for_order(PARTY_SAY, giver[0]);
-}
-
 /* It waits for the others before it says that it is out, if they share memory. */
 START_TEST(one_that_gives_nothing_keeps_no_room_back)
 {
@@ -209,24 +108,6 @@ START_TEST(one_that_is_left_alone_keeps_no_room_back)
 	ck_assert(!is_ordered(PARTY_TRY, other));
 	parties_leave(w.parties, giver[1], w.now);
 	ck_assert(is_ordered(PARTY_TRY, other));
-}
-END_TEST
-
-/* The others are out, and have given memory. It runs on, or is at rest, and then those come back, and it does. */
-START_TEST(one_that_fails_before_it_gives_brings_all_back)
-{
-	uint32_t giver[2], other;
-
-	give_two(giver, 0, &other);
-	parties_freed(w.parties, giver[0], 20 * MIB, w.now);
-	if (_i)
-		parties_mapped(w.parties, giver[1], 20 * MIB, w.now);
-	parties_ended(w.parties, giver[1], TURNS_FAILED, w.now);
-	ck_assert(!is_ordered(PARTY_TRY, other));
-	ck_assert_int_eq(parties_is_out(w.parties, giver[1]), _i);
-	end_move(giver[0], 20 * MIB);
-	ck_assert(is_ordered(PARTY_ROOM, giver[0]));
-	ck_assert_uint_eq(w.n, 1U + (unsigned int)_i);
 }
 END_TEST
 
@@ -284,23 +165,6 @@ START_TEST(those_that_are_out_can_resume_without_a_daemon)
 		parties_decide_now();
 		check_pact(ids, i);
 	}
-}
-END_TEST
-
-/* What it takes back is its own, also when it is alone. */
-START_TEST(one_that_is_left_of_two_comes_back)
-{
-	uint32_t giver[2], other;
-
-	give_two(giver, 0, &other);
-	parties_freed(w.parties, giver[0], 20 * MIB, w.now);
-	parties_ended(w.parties, giver[1], TURNS_FAILED, w.now);
-	end_move(giver[0], 20 * MIB);
-	parties_leave(w.parties, giver[1], w.now);
-	ck_assert(is_ordered(PARTY_ROOM, giver[0]));
-	parties_mapped(w.parties, giver[0], 25 * MIB, w.now);
-	ck_assert(!is_ordered(PARTY_TRY, other));
-	ck_assert_int_eq(books_free(parties_turns(w.parties), 0), 20 * MIB);
 }
 END_TEST
 
@@ -462,24 +326,6 @@ START_TEST(room_counts_until_it_is_given_back)
 }
 END_TEST
 
-/* It could not put back what it had unmapped: nobody has got anything, and it does not run. */
-START_TEST(one_that_gives_nothing_and_rests_gets_its_turn)
-{
-	uint32_t one, other;
-
-	one = join_on("one", 0, 60, 60);
-	other = join_on("other", 0, 40, 40);
-	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
-	wait_for_order(PARTY_YIELD, one);
-	parties_mapped(w.parties, one, 60 * MIB, w.now);
-	parties_ended(w.parties, one, TURNS_FAILED, w.now);
-	ck_assert(!is_ordered(PARTY_YIELD, one));
-	parties_want(w.parties, one, w.now);
-	parties_leave(w.parties, other, w.now);
-	wait_for_order(PARTY_ROOM, one);
-}
-END_TEST
-
 /* It did not take its room, so that others have it; it has begun to take it, and may have less now. */
 START_TEST(one_is_told_that_it_has_less_room)
 {
@@ -606,39 +452,6 @@ START_TEST(room_on_one_gpu_is_not_given_on_another)
 }
 END_TEST
 
-/* The one that is out already comes back at once, and nobody is let go. */
-START_TEST(one_that_is_out_comes_back_if_the_other_one_fails)
-{
-	uint32_t first, second, other;
-
-	begin_two(&first, &second, &other, TURNS_OK);
-	parties_ended(w.parties, second, TURNS_NOMEM, w.now);
-	ck_assert(is_ordered(PARTY_ROOM, first));
-	for (size_t i = 0; i < w.n; i++)
-		ck_assert_int_eq(w.queue[i].order.kind, PARTY_ROOM);
-	end_move(first, 30 * MIB);
-	ck_assert(!is_ordered(PARTY_LET_GO, second));
-	ck_assert(!is_ordered(PARTY_YIELD, first));
-	parties_check(w.parties);
-}
-END_TEST
-
-/* Also if nobody else is out. */
-START_TEST(one_that_fails_half_way_comes_back)
-{
-	uint32_t first, second, other;
-
-	begin_two(&first, &second, &other, TURNS_NOMEM);
-	parties_freed(w.parties, second, 10 * MIB, w.now);
-	parties_mapped(w.parties, second, 20 * MIB, w.now);
-	parties_ended(w.parties, second, TURNS_FAILED, w.now);
-	ck_assert(is_ordered(PARTY_ROOM, second));
-	end_move(second, 30 * MIB);
-	ck_assert(!is_ordered(PARTY_LET_GO, first));
-	parties_check(w.parties);
-}
-END_TEST
-
 START_TEST(the_memory_of_one_that_joins_in_a_hand_over_counts)
 {
 	uint32_t first, second, other;
@@ -649,68 +462,6 @@ START_TEST(the_memory_of_one_that_joins_in_a_hand_over_counts)
 	/* What is out may have to come back. */
 	parties_need(w.parties, first, 0, 0, 30 * MIB, w.now);
 	ck_assert_int_eq(books_free(parties_turns(w.parties), 0), 0);
-}
-END_TEST
-
-/* Another one joined meanwhile, and cannot follow. What the first one has given is not its own any more. */
-START_TEST(one_that_has_given_memory_does_not_come_back)
-{
-	uint32_t first, second, other;
-
-	first = join_on("two", 0, 60, 60);
-	other = join_on("other", 0, 40, 40);
-	parties_grow(w.parties, other, 1, 0, 30 * MIB, w.now);
-	wait_for_order(PARTY_YIELD, first);
-	parties_freed(w.parties, first, 30 * MIB, w.now);
-	wait_for_order(PARTY_TRY, other);
-	second = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	end_move(first, 30 * MIB);
-	fail_move(second);
-	/* Once more, and nobody else is asked for anything. */
-	ck_assert(is_ordered(PARTY_YIELD, second));
-	ck_assert_uint_eq(w.n, 1);
-	parties_ended(w.parties, second, TURNS_TIMEOUT, w.now);
-	ck_assert(is_ordered(PARTY_LET_GO, second));
-	parties_check(w.parties);
-}
-END_TEST
-
-/*
- * One is out when it joins, as an earlier daemon has left it, and the other one runs, and cannot rest
- * without it. The first one gives nothing, and gets its turn all the same.
- */
-START_TEST(one_that_was_out_gets_its_turn_when_the_other_is_let_go)
-{
-	uint32_t out, runs;
-
-	join_one_paused(&out, "two", 30, &runs, "two");
-	fail_move(runs);
-	end_pause(out);
-	fail_move(runs);
-	end_move(out, 0);
-	wait_for_order(PARTY_LET_GO, runs);
-	parties_leave(w.parties, runs, w.now);
-	wait_for_order(PARTY_ROOM, out);
-	end_move(out, 30 * MIB);
-	parties_check(w.parties);
-}
-END_TEST
-
-START_TEST(one_that_cannot_give_is_not_idle)
-{
-	struct turns_view view;
-	uint32_t idle, grows;
-
-	idle = parties_join(w.parties, 1000, "idle", TURNS_INTERACTIVE, 1, w.now);
-	parties_need(w.parties, idle, 0, 60 * MIB, 60 * MIB, w.now);
-	grows = join_on("grows", 0, 30, 30);
-	parties_grow(w.parties, grows, 1, 0, 30 * MIB, w.now);
-	parties_idle(w.parties, idle, true, w.now);
-	fail_move(idle);
-	w.now += 10;
-	ck_assert(!is_ordered(PARTY_YIELD, idle));
-	parties_look(w.parties, idle, w.now, &view);
-	ck_assert_str_eq(view.state, "runs");
 }
 END_TEST
 
@@ -763,23 +514,6 @@ START_TEST(the_context_of_one_process_may_go)
 }
 END_TEST
 
-/* A launcher without memory does so at the second request, and nothing is freed. */
-START_TEST(one_that_was_out_gets_its_turn_when_the_other_follows)
-{
-	uint32_t out, runs;
-
-	runs = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
-	out = join_on("two", 0, 0, 30);
-	parties_paused(w.parties, out, false, true, w.now);
-	fail_move(runs);
-	end_pause(out);
-	wait_for_order(PARTY_YIELD, runs);
-	end_move(runs, 0);
-	wait_for_order(PARTY_ROOM, out);
-	parties_check(w.parties);
-}
-END_TEST
-
 /* A trim has called off the fill of one that had its memory back, and the commit has come to nobody. */
 START_TEST(one_that_is_held_again_runs_with_its_job)
 {
@@ -796,42 +530,6 @@ START_TEST(one_that_is_held_again_runs_with_its_job)
 	ck_assert(is_ordered(PARTY_SAY, first));
 	ck_assert_str_eq(w.queue[0].text, "commit");
 	end_move(first, 30 * MIB);
-	parties_check(w.parties);
-}
-END_TEST
-
-/* The first one has its memory, and gives it again. Meanwhile a third one joins, and there is room for it, too. */
-START_TEST(room_does_not_stop_the_undoing_of_a_fill)
-{
-	uint32_t first, second;
-
-	have_room(&first, &second);
-	is_drained(first);
-	parties_ended(w.parties, second, TURNS_FAILED, w.now);
-	wait_for_order(PARTY_YIELD, first);
-	join_on("two", 0, 10, 10);
-	ck_assert(!is_ordered(PARTY_ROOM, first));
-	end_move(first, 0);
-	ck_assert(!is_ordered(PARTY_ROOM, first));
-	parties_check(w.parties);
-}
-END_TEST
-
-/* Its user pauses it while it has room. It is out as before, and gets room again. */
-START_TEST(one_that_gives_nothing_while_it_has_room_gets_it_again)
-{
-	uint32_t one, other;
-
-	join_one_paused(&one, "one", 60, &other, "other");
-	wait_for_order(PARTY_YIELD, one);
-	end_pause(one);
-	wait_for_order(PARTY_ROOM, one);
-	parties_paused(w.parties, one, true, false, w.now);
-	wait_for_order(PARTY_YIELD, one);
-	parties_ended(w.parties, one, TURNS_FAILED, w.now);
-	parties_paused(w.parties, one, false, false, w.now);
-	parties_want(w.parties, one, w.now);
-	wait_for_order(PARTY_ROOM, one);
 	parties_check(w.parties);
 }
 END_TEST
@@ -875,15 +573,12 @@ int main(void)
 
 	tcase_add_checked_fixture(cases, parties_begin, parties_end);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
-	tcase_add_test(cases, one_on_two_gpus_keeps_what_a_failed_fill_took);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
 	tcase_add_loop_test(cases, one_whose_growth_failed_gives_its_part, 0, 2);
 	tcase_add_test(cases, room_comes_while_others_give);
 	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);
 	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
-	tcase_add_loop_test(cases, one_that_fails_before_it_gives_brings_all_back, 0, 2);
 	tcase_add_test(cases, those_that_are_out_can_resume_without_a_daemon);
-	tcase_add_test(cases, one_that_is_left_of_two_comes_back);
 	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
 	tcase_add_test(cases, one_joins_while_room_comes);
 	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);
@@ -891,24 +586,15 @@ int main(void)
 	tcase_add_loop_test(cases, one_that_waits_alone_keeps_what_it_has, 0, 2);
 	tcase_add_loop_test(cases, one_that_is_paused_while_it_waits_alone_gives_all, 0, 4);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
-	tcase_add_test(cases, one_that_gives_nothing_and_rests_gets_its_turn);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
 	tcase_add_test(cases, two_are_told_that_they_have_less_room);
 	tcase_add_test(cases, one_joins_while_the_job_has_too_little_room);
 	tcase_add_loop_test(cases, room_on_one_gpu_is_not_given_on_another, 0, 2);
-	tcase_add_test(cases, one_that_is_out_comes_back_if_the_other_one_fails);
-	tcase_add_test(cases, one_that_fails_half_way_comes_back);
 	tcase_add_test(cases, the_memory_of_one_that_joins_in_a_hand_over_counts);
-	tcase_add_test(cases, one_that_has_given_memory_does_not_come_back);
-	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_is_let_go);
 	tcase_add_test(cases, others_of_its_job_end_no_gap_of_one);
 	tcase_add_loop_test(cases, the_context_of_one_process_may_go, 1, 3);
-	tcase_add_test(cases, one_that_was_out_gets_its_turn_when_the_other_follows);
-	tcase_add_test(cases, one_that_cannot_give_is_not_idle);
 	tcase_add_test(cases, one_that_is_paused_while_its_job_gets_room);
 	tcase_add_test(cases, one_that_is_held_again_runs_with_its_job);
-	tcase_add_test(cases, room_does_not_stop_the_undoing_of_a_fill);
-	tcase_add_test(cases, one_that_gives_nothing_while_it_has_room_gets_it_again);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }
