@@ -75,10 +75,10 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 			 GIB_ARGS(disk));
 	note_shortage(result);
 	return engine_fail(result, END_NOMEM,
-			   PRI_GIB " to be saved, " PRI_GIB " of host memory available (" PRI_GIB
+			   PRI_GIB " to be %s, " PRI_GIB " of host memory available (" PRI_GIB
 				   " is left to others)%s: " PRI_GIB " are missing",
-			   GIB_ARGS(need), GIB_ARGS(host), GIB_ARGS(HOSTMEM_RESERVE), on_disk,
-			   GIB_ARGS(need - host - disk));
+			   GIB_ARGS(need), engine.held ? "read" : "saved", GIB_ARGS(host),
+			   GIB_ARGS(HOSTMEM_RESERVE), on_disk, GIB_ARGS(need - host - disk));
 }
 
 bool engine_has_room(size_t slots, size_t pool_slots, size_t spill_slots)

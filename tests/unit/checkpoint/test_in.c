@@ -385,6 +385,8 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 {
 	size_t missing = __real_saved_room(saved, slots, apart, pool_slots, spill_slots);
 
+	if (lacking && !op.plan)
+		*pool_slots = *spill_slots = 0;
 	if (!other)
 		return missing;
 	reads++;
@@ -392,8 +394,6 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 	place_at_read = engine_held_in();
 	host_at_read = hostpool_resident();
 	lacks_at_read = engine_lacks_host();
-	if (lacking)
-		*pool_slots = *spill_slots = 0;
 	if (lacking && cancelling)
 		pact_call_back(other);
 	if (stopping)
@@ -461,6 +461,22 @@ START_TEST(one_that_lacks_host_memory_calls_back)
 	lacking = true;
 	resume_from_snapshot(RELEASE_MEMORY);
 	ck_assert(lacks_at_read && !engine_lacks_host());
+}
+END_TEST
+
+START_TEST(a_time_limit_names_the_host_memory_that_is_missing)
+{
+	ck_assert_ptr_nonnull(mkdtemp(base));
+	start_job();
+	objects_release(import);
+	pause_into_snapshot(RELEASE_MEMORY);
+	lacking = true;
+	begin(RELEASE_MEMORY);
+	op.timeout_ms = 1;
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(op.result.message, "0.00 GiB to be read, 0.00 GiB of host "));
+	remove_snapshot();
 }
 END_TEST
 
@@ -559,6 +575,7 @@ int main(void)
 	tcase_add_test(tc, a_resume_that_fails_says_that_it_has_left_the_context);
 	tcase_add_test(tc, a_call_back_gives_the_host_memory_back_that_a_snapshot_was_read_into);
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
+	tcase_add_test(tc, a_time_limit_names_the_host_memory_that_is_missing);
 	tcase_add_test(tc, a_time_limit_names_what_was_waited_for);
 	tcase_add_test(tc, the_end_of_a_pact_ends_the_reading_of_a_snapshot);
 	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_says_so);
