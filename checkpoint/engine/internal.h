@@ -92,6 +92,13 @@ enum engine_out engine_memory_out(void);
 
 /* Update what other threads read about the saved memory and the pool. */
 void engine_publish(void);
+
+/*
+ * Whether pages that hold nothing are worth keeping for the next pause. Not if other jobs could soon be short of
+ * memory: what the kernel has to take back from this one it takes slowly (hostmem_ready()).
+ */
+bool engine_keeps_pages(void);
+
 /* The saved data is no longer needed. */
 void engine_forget(void);
 

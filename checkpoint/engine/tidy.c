@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/settings.h"
+#include "common/system/hostmem.h"
 #include "vmem/vmem.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #define PREPARE_PATIENCE_MS 10
 #define PREPARE_PAUSE_US    10000
 #define UNPINNED_MS         600000
+#define KEEP_BESIDE         2 /* times the pool, which must be ready beside it */
 
 /* A context that lives as long as the program is held; NULL: none is known. */
 static CUcontext any_context(const struct cuda_driver *drv)
@@ -178,6 +180,12 @@ static void pin_saved(const struct cuda_driver *drv, const bool *cancel)
 			     limit < blocks ? limit : blocks, cancel);
 }
 
+bool engine_keeps_pages(void)
+{
+	return hostpool_limit() &&
+	       hostmem_ready() / KEEP_BESIDE >= hostpool_count() * HOSTPOOL_BLOCK;
+}
+
 void engine_tidy(struct engine_op *op)
 {
 	const bool *cancel = &op->progress.cancel;
@@ -189,7 +197,7 @@ void engine_tidy(struct engine_op *op)
 		pin_saved(op->drv, cancel);
 	else if (engine_prepares() && find_limit())
 		prepare(op);
-	else if (hostpool_limit())
+	else if (engine_keeps_pages())
 		hostpool_relax(true);
 	else
 		hostpool_drop();

@@ -6,7 +6,8 @@
  * because new pages cost more time than the transfer over the bus.
  *
  * After a resume the pages stay, but the kernel may take them back when memory is short
- * (MADV_FREE), so that the pool costs the program and its control group nothing. The kernel cannot
+ * (MADV_FREE), so that the pool costs the program and its control group nothing; where memory is short already, they
+ * go at once. The kernel cannot
  * take pinned blocks back; at most CUDAW_HOST_POOL bytes of them are kept (a number with K, M, G or
  * T; by default a quarter of hostmem_limit(); 0 keeps nothing).
  *

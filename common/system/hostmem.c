@@ -52,20 +52,22 @@ static size_t read_value(const char *path, const char *key, int *error)
 
 /* The bytes that the control groups of this process allow and leave; SIZE_MAX: no limit. */
 struct cgroup {
-	size_t limit, left;
+	size_t limit, left, ready;
 	uint64_t number; /* hostmem_group() */
 	int error;       /* a shortage, by which a limit may have been missed */
 };
 
 struct cgroup_files {
-	const char *mount, *limit, *throttle, *usage, *active_key, *inactive_key;
+	const char *mount, *limit, *throttle, *usage, *active_key, *inactive_key, *cache_key,
+		*shared_key;
 };
 
 static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max",   "memory.high",
-					      "memory.current", "active_file ", "inactive_file "};
+					      "memory.current", "active_file ", "inactive_file ",
+					      "file ",          "shmem "};
 static const struct cgroup_files cgroup_v1 = {
-	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,
-	"memory.usage_in_bytes", "total_active_file ",    "total_inactive_file "};
+	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,           "memory.usage_in_bytes",
+	"total_active_file ",    "total_inactive_file ",  "total_cache ", "total_shmem "};
 
 /* @a - @b, at least 0; @a if @b is not known. */
 static size_t less(size_t a, size_t b)
@@ -101,6 +103,12 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, struct cg
 		if (max < NO_LIMIT)
 			c->limit = size_min(c->limit, max);
 		if (max < NO_LIMIT && usage != SIZE_MAX) {
+			size_t cache = read_value(name, files->cache_key, &c->error);
+
+			cache = cache == SIZE_MAX ? 0
+						  : less(cache, read_value(name, files->shared_key,
+									   &c->error));
+			c->ready = size_min(c->ready, less(max, less(usage, cache)));
 			usage = less(usage, read_value(name, files->active_key, &c->error));
 			usage = less(usage, read_value(name, files->inactive_key, &c->error));
 			snprintf(name, sizeof(name), "%s%s", files->mount, path);
@@ -132,7 +140,7 @@ size_t hostmem_machine_available(void)
 
 static struct cgroup cgroup_query(void)
 {
-	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX};
+	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX, .ready = SIZE_MAX};
 	FILE *f = fopen("/proc/self/cgroup", "re");
 	char line[PATH_MAX];
 
@@ -160,6 +168,24 @@ size_t hostmem_cgroup_available(void)
 	struct cgroup c = cgroup_query();
 
 	return c.error ? nothing_available(c.error) : c.left;
+}
+
+/* Of /proc/meminfo, in bytes; 0 if the kernel does not report it. */
+static size_t read_meminfo(const char *key, int *error)
+{
+	size_t value = read_value("/proc/meminfo", key, error);
+
+	return value == SIZE_MAX ? 0 : value * 1024;
+}
+
+size_t hostmem_ready(void)
+{
+	struct cgroup c = cgroup_query();
+	size_t cache = less(read_meminfo("Cached:", &c.error), read_meminfo("Shmem:", &c.error));
+	size_t machine =
+		read_meminfo("MemFree:", &c.error) + read_meminfo("Buffers:", &c.error) + cache;
+
+	return c.error ? 0 : size_min(machine, c.ready);
 }
 
 bool hostmem_has(size_t bytes)

@@ -82,7 +82,7 @@ END_TEST
 START_TEST(without_descriptors_nothing_is_available)
 {
 	struct rlimit saved, none = {0, 0};
-	size_t machine, cgroup, limit;
+	size_t machine, cgroup, limit, ready;
 	uint64_t number;
 	int error;
 
@@ -92,11 +92,13 @@ START_TEST(without_descriptors_nothing_is_available)
 	machine = hostmem_machine_available();
 	cgroup = hostmem_cgroup_available();
 	limit = hostmem_limit();
+	ready = hostmem_ready();
 	error = hostmem_group(&number);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	ck_assert_uint_eq(machine, 0);
 	ck_assert_uint_eq(cgroup, 0);
 	ck_assert_uint_eq(limit, 0);
+	ck_assert_uint_eq(ready, 0);
 	ck_assert_int_eq(error, -EMFILE);
 	ck_assert_uint_gt(hostmem_machine_available(), 0);
 	ck_assert_uint_gt(hostmem_cgroup_available(), 0);
@@ -107,7 +109,7 @@ END_TEST
 /* Pages of MADV_FREE are in the group's usage until the kernel wants them. */
 START_TEST(relaxed_pages_are_left)
 {
-	size_t before, used, held, relaxed;
+	size_t before, used, held, relaxed, ready;
 
 	if (!enter_group(1024 * MB))
 		return;
@@ -119,11 +121,13 @@ START_TEST(relaxed_pages_are_left)
 	hostpool_relax(true);
 	ck_assert_uint_eq(hostpool_held(0), 0);
 	relaxed = hostmem_cgroup_available();
+	ready = hostmem_ready();
 	hostpool_drop();
 	leave_group();
 	ck_assert_uint_eq(held, 512 * MB);
 	ck_assert_uint_lt(used, before - 400 * MB);
 	ck_assert_uint_gt(relaxed, used + 400 * MB);
+	ck_assert_uint_lt(ready, before - 400 * MB);
 }
 END_TEST
 
