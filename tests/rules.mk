@@ -114,6 +114,7 @@ $(O)/tests/unit/checkpoint/test_turn_idle: private CFLAGS += $(addprefix -Wl$(co
 
 # There is as much memory as it says.
 $(O)/tests/unit/checkpoint/test_claims: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_machine_available hostmem_cgroup_available)
+$(O)/tests/unit/checkpoint/test_engine_parts: private CFLAGS += -Wl,--wrap=hostmem_ready
 $(O)/tests/unit/checkpoint/test_transfer: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,hostmem_cgroup_available hostmem_populate)
 $(O)/tests/unit/checkpoint/test_transfer: | $(SIM)
 

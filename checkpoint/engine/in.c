@@ -38,6 +38,9 @@ struct in {
 	double sleep_ms;
 	bool ended;     /* no further region is mapped */
 	CUresult error; /* of that */
+
+	bool lets_go; /* of what is saved of the regions that have come back */
+	pthread_mutex_t letting_go;
 };
 
 static int load_kernels(struct engine_op *op)
@@ -243,9 +246,19 @@ static bool await_mapped(void *arg, size_t piece)
 
 static void piece_arrived(void *arg, size_t piece)
 {
-	const struct in *in = arg;
+	struct in *in = arg;
 
-	saved_piece_arrived(&engine.saved, in->from, piece);
+	if (!saved_piece_arrived(&engine.saved, in->from, piece) || !in->lets_go)
+		return;
+	pthread_mutex_lock(&in->letting_go);
+	saved_let_go(&engine.saved);
+	pthread_mutex_unlock(&in->letting_go);
+}
+
+/* Others need the host memory, and no other process can make this one give back what it has got. */
+static bool may_let_go(const struct in *in)
+{
+	return !in->all && !in->op->progress.hold && !sharing_is_joint() && !engine_keeps_pages();
 }
 
 static int copy(struct in *in)
@@ -258,9 +271,12 @@ static int copy(struct in *in)
 	t.await = await_mapped;
 	t.arrived = piece_arrived;
 	t.arg = in;
+	in->lets_go = may_let_go(in) && saved_let_go_begin(saved);
 	ret = engine_transfer(in->op, &t);
 	while (saved->in < saved->nregions && saved_has_arrived(saved, saved->in))
 		saved->in++;
+	if (in->lets_go)
+		saved_let_go_end(saved);
 	return ret;
 }
 
@@ -272,6 +288,7 @@ static int load(struct engine_op *op, bool all)
 			.all = all,
 			.from = saved->in,
 			.lock = PTHREAD_MUTEX_INITIALIZER,
+			.letting_go = PTHREAD_MUTEX_INITIALIZER,
 			.next = saved->in,
 			.mapped = saved_mapped_bytes(saved),
 			.sleep_ms = RETRY_MS};

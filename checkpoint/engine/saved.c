@@ -265,6 +265,55 @@ bool saved_is_copied(const struct saved *s, size_t region)
 	return region >= s->copied || saved_has_arrived(s, region);
 }
 
+/* The users of the block of the pool that a granule is in; NULL: it is in none. */
+static uint32_t *users_of(const struct saved *s, size_t granule)
+{
+	return s->slots[granule] < SLOT_MAX
+		       ? s->block_users + s->slots[granule] * VMEM_GRANULE / HOSTPOOL_BLOCK
+		       : NULL;
+}
+
+bool saved_let_go_begin(struct saved *s)
+{
+	if (used_spill(s))
+		return false;
+	s->block_users = calloc(hostpool_count() + 1, sizeof(*s->block_users));
+	if (!s->block_users)
+		return false;
+	s->first_kept = s->in;
+	for (size_t i = first_granule(s, s->in); i < s->ngranules; i++)
+		if (users_of(s, i))
+			++*users_of(s, i);
+	return true;
+}
+
+static void let_region_go(struct saved *s, size_t region)
+{
+	for (size_t i = first_granule(s, region); i < first_granule(s, region + 1); i++) {
+		uint32_t *users = users_of(s, i);
+
+		if (users && !--*users)
+			hostpool_empty(users - s->block_users);
+	}
+}
+
+void saved_let_go(struct saved *s)
+{
+	while (s->first_kept + 1 < s->nregions && saved_has_arrived(s, s->first_kept))
+		let_region_go(s, s->first_kept++);
+}
+
+void saved_let_go_end(struct saved *s)
+{
+	free(s->block_users);
+	s->block_users = NULL;
+	if (s->copied >= s->first_kept)
+		return;
+	s->copied = s->nregions;
+	s->used_slots = 0;
+	saved_settle(s, s->first_kept);
+}
+
 size_t saved_live(const struct saved *s, size_t from, size_t to)
 {
 	size_t live = 0;

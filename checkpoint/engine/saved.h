@@ -40,7 +40,10 @@ struct saved {
 	struct digest_kernel *kernels; /* of each context, while digests are taken */
 	size_t pool_slots;             /* slots in host memory; the others are in the spill file */
 	size_t used_slots;             /* by the regions from @copied on */
-	size_t scanned_slots;          /* that all will have used, if they were counted; 0: not */
+	size_t first_kept; /* while contents are let go: the first region that has its own */
+	uint32_t
+		*block_users; /* of each block of the pool: granules of the regions from there on */
+	size_t scanned_slots; /* that all will have used, if they were counted; 0: not */
 };
 
 /*
@@ -101,6 +104,19 @@ size_t saved_region_of(const struct saved *saved, size_t from, size_t piece);
 bool saved_piece_arrived(struct saved *saved, size_t from, size_t piece);
 bool saved_has_arrived(const struct saved *saved, size_t region);
 bool saved_is_copied(const struct saved *saved, size_t region);
+
+/*
+ * From here to saved_let_go_end(), what is saved of a region that has come back is let go: the blocks of the pool
+ * that hold nothing else are emptied while others are copied. The last region keeps its own, as nothing is copied
+ * beside it. False: not begun, for lack of memory or as some of it is in the spill file.
+ */
+bool saved_let_go_begin(struct saved *saved);
+
+/* Regions have arrived. Any thread, one at a time. */
+void saved_let_go(struct saved *saved);
+
+/* What was let go is no longer saved: @copied follows. */
+void saved_let_go_end(struct saved *saved);
 
 /* Granules in which an allocation lives, of the regions from @from to @to, exclusive. */
 size_t saved_live(const struct saved *saved, size_t from, size_t to);

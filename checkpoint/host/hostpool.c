@@ -219,6 +219,19 @@ void hostpool_relax(bool ready)
 	}
 }
 
+void hostpool_empty(size_t i)
+{
+	struct hostpool_block *b = &pool.blocks[i];
+
+	if (b->pinned)
+		return;
+	b->present = false;
+	if (b->filled)
+		b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
+	else
+		madvise(b->start, HOSTPOOL_BLOCK, MADV_DONTNEED);
+}
+
 void hostpool_drop(void)
 {
 	while (pool.count && !pool.blocks[pool.count - 1].pinned)

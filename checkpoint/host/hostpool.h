@@ -78,6 +78,9 @@ void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first, 
  */
 bool hostpool_unregister(const struct cuda_driver *drv, void *start);
 
+/* Give the pages of a block that holds nothing back now. Any thread, for blocks that nobody uses; pinned ones stay. */
+void hostpool_empty(size_t i);
+
 /*
  * Let the kernel take the pages of unpinned blocks when it needs them. @ready: also of those that
  * hostpool_populate() made present.

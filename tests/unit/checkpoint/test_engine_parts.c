@@ -11,6 +11,7 @@
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/gate/hold.h"
 #include "checkpoint/host/claims.h"
+#include "checkpoint/host/hostpool.h"
 #include "checkpoint/sharing/sharing.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "tests/unit/checkpoint/engine_world.h"
@@ -20,6 +21,16 @@
 
 static const size_t sizes[] = {6 * MB, 300000, LARGEST, 1000, 4 * MB, 10 * MB, LARGEST / 2, 2 * MB};
 static char dir[96];
+
+/* Host memory that is ready: how little makes this process let go of what it has saved. */
+static size_t ready = SIZE_MAX;
+
+size_t __wrap_hostmem_ready(void);
+
+size_t __wrap_hostmem_ready(void)
+{
+	return ready;
+}
 
 /* ---- the job ---- */
 
@@ -272,6 +283,7 @@ static void random_order(void)
 	OK(pause_job(RELEASE_ALL));
 	OK(resume_job());
 	for (; time(NULL) < end; steps++) {
+		ready = rand() % 2 ? SIZE_MAX : 0;
 		deeds[(size_t)rand() % (sizeof(deeds) / sizeof(*deeds))]();
 		if (!engine_is_paused())
 			run_a_step();
@@ -318,6 +330,35 @@ START_TEST(the_same_regions_go_first)
 	ck_assert_uint_eq(op.progress.moved, first);
 	ck_assert_uint_eq(op.progress.done, first);
 	OK(resume_job());
+	run_a_step();
+}
+END_TEST
+
+/* Where host memory is short, a fill gives back what it no longer needs, while it copies. */
+START_TEST(what_has_come_back_is_let_go)
+{
+	size_t saved, kept;
+
+	setenv("CUDAW_HOST_POOL", "1G", 1);
+	ready = 0;
+	start();
+	total = mapped();
+	OK(yield(total));
+	saved = hostpool_resident();
+	ck_assert_uint_ge(saved, total / 2);
+	OK(fill_up_to(total / 2, 0));
+	kept = hostpool_resident();
+	ck_assert_uint_le(kept, saved - mapped() + 2 * HOSTPOOL_BLOCK);
+	ck_assert_uint_ge(kept, total - mapped() - LARGEST);
+	/* It goes out again by a copy. */
+	OK(yield(total));
+	ck_assert_uint_gt(op.progress.done, 0);
+	ck_assert_uint_eq(hostpool_resident(), saved);
+	OK(fill_up_to(total, 0));
+	ck_assert(!engine_is_paused());
+	ck_assert_uint_le(hostpool_resident(), LARGEST + HOSTPOOL_BLOCK);
+	tidy();
+	ck_assert_uint_eq(hostpool_resident(), 0);
 	run_a_step();
 }
 END_TEST
@@ -497,6 +538,7 @@ int main(void)
 	Suite *s = suite_create("parts");
 
 	add(s, "same", the_same_regions_go_first, 1);
+	add(s, "let go", what_has_come_back_is_let_go, 1);
 	add(s, "large", a_large_allocation, 1);
 	add(s, "joint", one_of_several_tells_what_it_has_given_before_it_waits_for_the_others, 1);
 	add(s, "joint", one_of_several_that_fails_tells_nothing_before_that, 1);

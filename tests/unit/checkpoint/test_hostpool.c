@@ -122,6 +122,8 @@ START_TEST(relaxed_pages_are_left)
 	ck_assert_uint_eq(hostpool_held(0), 0);
 	relaxed = hostmem_cgroup_available();
 	ready = hostmem_ready();
+	hostpool_empty(0);
+	ck_assert_uint_eq(hostpool_resident(), 512 * MB - HOSTPOOL_BLOCK);
 	hostpool_drop();
 	leave_group();
 	ck_assert_uint_eq(held, 512 * MB);
