@@ -18,14 +18,6 @@
 #define WORK_MS 60000 /* for all of them */
 #define LOOK_MS 10
 
-static bool is_among(pid_t pid, const pid_t *pids, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (pids[i] == pid)
-			return true;
-	return false;
-}
-
 /* Whether the process may be known to the driver: by NVML, or, of @all, in whatever way. */
 static bool may_be_known(pid_t pid, bool all)
 {
@@ -43,7 +35,8 @@ static bool ask(struct driver_answer *answer, const struct tree *tree, const pid
 	size_t n = 0;
 
 	for (size_t i = 0; i < tree->n; i++)
-		if (!is_among(tree->pids[i], others, nothers) && may_be_known(tree->pids[i], all))
+		if (!process_is_among(tree->pids[i], others, nothers) &&
+		    may_be_known(tree->pids[i], all))
 			pids[n++] = tree->pids[i];
 	answer->nlisted = 0;
 	if (!n)

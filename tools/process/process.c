@@ -92,6 +92,14 @@ bool process_find(pid_t pid, struct process *process)
 	       after.start == process->start;
 }
 
+bool process_is_among(pid_t pid, const pid_t *pids, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (pids[i] == pid)
+			return true;
+	return false;
+}
+
 const char *process_name(pid_t pid, char name[PROCESS_NAME])
 {
 	char path[64], comm[PROCESS_NAME] = "?";

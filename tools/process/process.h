@@ -11,6 +11,7 @@
  * All PIDs are those of the PID namespace of this command, unless a name says "own".
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -28,6 +29,9 @@ struct process {
  * our PIDs (it is not mounted, or belongs to another PID namespace).
  */
 bool process_find(pid_t pid, struct process *process);
+
+/* Whether @pid is one of the @n in @pids. */
+bool process_is_among(pid_t pid, const pid_t *pids, size_t n);
 
 /* Its name, as comm of proc(5), cleaned; "?": not known. Unlike the command line, it is never memory of the process. */
 #define PROCESS_NAME 64

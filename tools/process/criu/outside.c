@@ -33,10 +33,7 @@ struct reasons {
 
 static bool is_job(const struct reasons *reasons, pid_t pid)
 {
-	for (size_t i = 0; i < reasons->njobs; i++)
-		if (reasons->jobs[i] == pid)
-			return true;
-	return false;
+	return process_is_among(pid, reasons->jobs, reasons->njobs);
 }
 
 static void give(struct reasons *reasons, const char *fmt, ...)

@@ -16,10 +16,7 @@
 
 bool tree_has(const struct tree *tree, pid_t pid)
 {
-	for (size_t i = 0; i < tree->n; i++)
-		if (tree->pids[i] == pid)
-			return true;
-	return false;
+	return process_is_among(pid, tree->pids, tree->n);
 }
 
 static void add(struct tree *tree, pid_t pid, uint64_t start)
