@@ -4,6 +4,8 @@
 Snapshots of jobs of which several processes use CUDA. test_several_more.py has more kinds of them, and what may happen
 meanwhile.
 """
+import contextlib
+import fcntl
 import glob
 import json
 import os
@@ -12,7 +14,7 @@ from jointlib import Pauser, pact
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
 from severallib import Server, Sharing, held_before_its_lock, stopped_and_restored, taken, watchers_of, watching
 from simlib import unsanitized
-from gpulib import check, cudaw, cudaw_ok, equal, main, until
+from gpulib import RUNTIME_DIR, check, cudaw, cudaw_ok, equal, main, until
 import proclib
 
 
@@ -107,9 +109,26 @@ def those_that_watch_may_end_meanwhile():
         job.finish()
 
 
+@contextlib.contextmanager
+def other_command(pids):
+    """One works on these processes by the driver, or begins to. Gives the files by which it says so."""
+    paths = [os.path.join(RUNTIME_DIR, f"{pid}.driver") for pid in pids]
+    with contextlib.ExitStack() as files:
+        for path in paths:
+            fcntl.flock(files.enter_context(open(path, "w", opener=private, encoding="ascii")), fcntl.LOCK_EX)
+        yield paths
+
+
+def private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
 @unsanitized
 def a_command_that_is_killed_with_its_children():
-    """Nobody is left to give NVML back. A snapshot without it is refused, and a resume gives it back."""
+    """
+    Nobody is left to give NVML back. A snapshot without it is refused, and a resume gives it back, unless another
+    command is at work there.
+    """
     with watching() as (options, left):
         job = Server(*options, engines=1)
         for is_refused in (False, True):
@@ -124,9 +143,13 @@ def a_command_that_is_killed_with_its_children():
                 until(lambda: job.cuda_states() == {"running"}, 30, "it runs")
                 said = refused("snapshot", job.id, directory(), code=6)
                 check("the driver has locked or checkpointed its process" in said, said)
+                with other_command(job.pids) as records:
+                    cudaw_ok("resume", job.id)
             equal(left(job), [], "the files of GPUs that are open")
             cudaw_ok("resume", job.id)
             job.goes_on()
+        looked_at = [path for path in records if not os.path.exists(path)]
+        equal(len(looked_at), 1, f"the processes whose records a resume looks at ({looked_at})")
         job.finish()
 
 

@@ -9,7 +9,6 @@
 #include "tools/job/whole.h"
 #include "tools/process/criu/tcp.h"
 #include "tools/process/monitors.h"
-#include "tools/process/record.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
@@ -101,35 +100,16 @@ void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
-/* 'cudaw pause --driver' has paused it: it may have memory for which there is no room now. */
-static bool has_record(pid_t pid)
-{
-	struct process process;
-	struct record record;
-	struct held held;
-	const char *why;
-	bool written;
-
-	if (!process_find(pid, &process) || record_open(&record, &process, &why))
-		return false;
-	written = record_read(&record, &held);
-	record_close(&record, true);
-	return written;
-}
-
 /* A snapshot or restore that was killed with its children leaves those blocked that use NVML alone. */
 static void revive(struct targets *targets, const struct job *job, const struct tree *tree)
 {
-	pid_t *jobs = calloc(targets->list.n + tree->n + 1, sizeof(*jobs));
+	pid_t *jobs = calloc(targets->list.n + 1, sizeof(*jobs));
 	char why[256] = "out of memory";
 	size_t n = 0;
 
 	for (size_t i = 0; jobs && i < targets->list.n; i++)
 		if (targets->list.jobs[i].seen)
 			jobs[n++] = targets->list.jobs[i].pid;
-	for (size_t i = 0; jobs && i < tree->n; i++)
-		if (has_record(tree->pids[i]))
-			jobs[n++] = tree->pids[i];
 	if (!jobs || !monitors_revive(tree, jobs, n, why, sizeof(why))) {
 		complain("%s %d: %s; NVML may stay blocked", targets->verb, job->pid, why);
 		targets_fail(targets, EXIT_FAILED);

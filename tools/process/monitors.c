@@ -225,6 +225,25 @@ bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size)
 	       (crashed && bring_back(m, why, size));
 }
 
+/*
+ * Another command works on it, or 'cudaw pause --driver' has paused it: then it may have memory for which there is no
+ * room now.
+ */
+static bool is_of_others(const struct process *process)
+{
+	struct record record;
+	struct held held;
+	const char *why;
+	bool written;
+	int err = record_open(&record, process, &why);
+
+	if (err)
+		return err == -EAGAIN;
+	written = record_read(&record, &held);
+	record_close(&record, true);
+	return written;
+}
+
 bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,
 		     size_t size)
 {
@@ -234,7 +253,8 @@ bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nother
 	if (!ask(&answer, tree, others, nothers, false, why, size))
 		return false;
 	for (int i = 0; i < answer.nlisted && m.n < MONITORS_MAX; i++)
-		if (answer.listed[i].state > DRIVER_RUNNING)
+		if (answer.listed[i].state > DRIVER_RUNNING &&
+		    !is_of_others(&answer.listed[i].process))
 			m.pids[m.n++] = answer.listed[i].process.pid;
 	return !m.n || bring_back(&m, why, size);
 }
