@@ -93,8 +93,8 @@ $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)
 # It plays a resume.
 $(O)/tests/unit/checkpoint/test_operation: private CFLAGS += -Wl,--wrap=engine_resume
 
-# It sees when others are waited for.
-$(O)/tests/unit/checkpoint/test_engine_parts: private CFLAGS += -Wl,--wrap=sharing_released
+# It sees when others are waited for, and counts how often the limits are read.
+$(O)/tests/unit/checkpoint/test_engine_parts: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,sharing_released hostmem_limit)
 
 # It plays the other processes.
 $(O)/tests/unit/checkpoint/test_joint: private CFLAGS += -Wl,--wrap=sharing_remains

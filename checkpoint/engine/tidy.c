@@ -104,7 +104,7 @@ void engine_pin_none(void)
 		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
 }
 
-/* Blocks that may be pinned. */
+/* Blocks that may be pinned. It reads files. */
 static size_t find_limit(void)
 {
 	if ((long)clock_ms() < __atomic_load_n(&engine.unpinned_until, __ATOMIC_RELAXED))
@@ -123,10 +123,10 @@ bool engine_is_untidy(void)
 
 	if (__atomic_load_n(&engine.untidy, __ATOMIC_RELAXED))
 		return true;
-	if (engine_is_paused() || !engine_prepares() || !find_limit())
+	if (engine_is_paused() || !engine_prepares())
 		return false;
 	vmem_get_stats(&stats);
-	return stats.mapped > __atomic_load_n(&engine.prepared, __ATOMIC_RELAXED);
+	return stats.mapped > __atomic_load_n(&engine.prepared, __ATOMIC_RELAXED) && find_limit();
 }
 
 /*

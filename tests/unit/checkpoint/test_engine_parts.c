@@ -436,6 +436,35 @@ START_TEST(one_of_several_that_fails_tells_nothing_before_that)
 }
 END_TEST
 
+/* ---- host memory for the next pause ---- */
+
+size_t __real_hostmem_limit(void);
+size_t __wrap_hostmem_limit(void);
+
+static unsigned int limits_read;
+
+size_t __wrap_hostmem_limit(void)
+{
+	limits_read++;
+	return __real_hostmem_limit();
+}
+
+/* The control thread asks each time that it wakes up. */
+START_TEST(no_limit_is_read_until_there_is_more_memory_to_prepare_for)
+{
+	setenv("CUDAW_PREPARE", "1", 1);
+	start();
+	ck_assert(engine_is_untidy());
+	setenv("CUDAW_HOST_POOL", "0", 1);
+	ck_assert(!engine_is_untidy());
+	unsetenv("CUDAW_HOST_POOL");
+	tidy();
+	limits_read = 0;
+	ck_assert(!engine_is_untidy());
+	ck_assert_uint_eq(limits_read, 0);
+}
+END_TEST
+
 /* ---- faults ---- */
 
 static struct sim_faults driver; /* what it had failed when it was disarmed */
@@ -542,6 +571,7 @@ int main(void)
 	add(s, "large", a_large_allocation, 1);
 	add(s, "joint", one_of_several_tells_what_it_has_given_before_it_waits_for_the_others, 1);
 	add(s, "joint", one_of_several_that_fails_tells_nothing_before_that, 1);
+	add(s, "limits", no_limit_is_read_until_there_is_more_memory_to_prepare_for, 1);
 	add(s, "order", in_any_order, 2);
 	add(s, "faults", each_call_fails, 4);
 	return check_suite_run(s);
