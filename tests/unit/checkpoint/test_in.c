@@ -237,6 +237,14 @@ static void begin_joint(void)
 	pact_say(other, PACT_ROOM);
 }
 
+/* A job, paused, that gets its import back by @get. */
+static void pause_importer(enum release_choice release, int (*get)(struct sharing_wait *w))
+{
+	get_imports = get;
+	start_job();
+	pause_job(release);
+}
+
 static int get_one_and_fail(struct sharing_wait *w)
 {
 	w->error = import_once(2);
@@ -247,9 +255,7 @@ static int get_one_and_fail(struct sharing_wait *w)
 
 START_TEST(a_fill_that_fails_keeps_no_imports)
 {
-	get_imports = get_one_and_fail;
-	start_job();
-	pause_job(RELEASE_MEMORY);
+	pause_importer(RELEASE_MEMORY, get_one_and_fail);
 	begin(RELEASE_MEMORY);
 	engine_fill(&op);
 	ck_assert_int_eq(op.result.code, END_FAILED);
@@ -260,9 +266,7 @@ END_TEST
 /* That may take long. */
 START_TEST(a_resume_that_fails_tells_the_others_before_it_gives_its_memory_back)
 {
-	get_imports = get_one_and_fail;
-	start_job();
-	pause_job(RELEASE_MEMORY);
+	pause_importer(RELEASE_MEMORY, get_one_and_fail);
 	begin_joint();
 	engine_resume(&op);
 	ck_assert_int_eq(op.result.code, END_FAILED);
@@ -293,9 +297,7 @@ int __wrap_sharing_gone_back(struct sharing_wait *w)
 
 START_TEST(a_further_round_forgets_the_first)
 {
-	get_imports = get_in_the_second_round;
-	start_job();
-	pause_job(RELEASE_ALL);
+	pause_importer(RELEASE_ALL, get_in_the_second_round);
 	ck_assert(engine_is_released());
 	begin_joint();
 	engine_resume(&op);
@@ -311,9 +313,7 @@ END_TEST
 
 START_TEST(a_resume_that_fails_says_that_it_has_left_the_context)
 {
-	get_imports = get_one_and_fail;
-	start_job();
-	pause_job(RELEASE_ALL);
+	pause_importer(RELEASE_ALL, get_one_and_fail);
 	begin(RELEASE_MEMORY);
 	engine_resume(&op);
 	ck_assert_int_eq(op.result.code, END_FAILED);
@@ -349,9 +349,7 @@ static int get_again(struct sharing_wait *w)
 /* The others would wait for room that this one has. */
 START_TEST(one_that_cannot_give_its_memory_back_ends_the_resume)
 {
-	get_imports = call_back_and_fail_to_unmap;
-	start_job();
-	pause_job(RELEASE_MEMORY);
+	pause_importer(RELEASE_MEMORY, call_back_and_fail_to_unmap);
 	begin_joint();
 	engine_resume(&op);
 	ck_assert_int_eq(op.result.code, END_FAILED);
