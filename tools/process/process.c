@@ -6,10 +6,12 @@
 #include "common/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,6 +100,17 @@ bool process_is_among(pid_t pid, const pid_t *pids, size_t n)
 		if (pids[i] == pid)
 			return true;
 	return false;
+}
+
+bool process_id_is_taken(pid_t id)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+	/* An owner must have an id that the kernel has in use, of whatever kind: Linux 4.13 and later say ESRCH else. */
+	bool taken = fd >= 0 && !fcntl(fd, F_SETOWN, id);
+
+	if (fd >= 0)
+		close(fd);
+	return taken;
 }
 
 const char *process_name(pid_t pid, char name[PROCESS_NAME])

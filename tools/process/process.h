@@ -33,6 +33,13 @@ bool process_find(pid_t pid, struct process *process);
 /* Whether @pid is one of the @n in @pids. */
 bool process_is_among(pid_t pid, const pid_t *pids, size_t n);
 
+/*
+ * Whether no process or thread can be made with this id, also by clone3(2): one has it, the kernel has not let go of it
+ * yet after one has ended, or processes are in the session or process group of one that has ended. For the last two
+ * kill(2) says ESRCH, and /proc shows nothing [Linux 6.18]. False also if no descriptor is left to ask with.
+ */
+bool process_id_is_taken(pid_t id);
+
 /* Its name, as comm of proc(5), cleaned; "?": not known. Unlike the command line, it is never memory of the process. */
 #define PROCESS_NAME 64
 

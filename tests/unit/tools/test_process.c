@@ -167,6 +167,25 @@ START_TEST(one_in_other_pid_namespaces)
 }
 END_TEST
 
+/* No process has it then, and kill(2) does not tell. */
+START_TEST(an_id_is_taken_while_it_is_that_of_a_process_group)
+{
+	pid_t leader = child;
+
+	ck_assert_int_eq(setpgid(leader, leader), 0);
+	ck_assert(process_id_is_taken(leader));
+	setup();
+	ck_assert_int_eq(setpgid(child, leader), 0);
+	kill(leader, SIGKILL);
+	ck_assert_int_eq(waitpid(leader, NULL, 0), leader);
+	ck_assert_int_eq(kill(leader, 0), -1);
+	ck_assert_int_eq(errno, ESRCH);
+	ck_assert(process_id_is_taken(leader));
+	teardown();
+	ck_assert(!process_id_is_taken(leader));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tools_process");
@@ -180,6 +199,7 @@ int main(void)
 	tcase_add_test(tc, nor_one_of_another_user);
 	tcase_add_test(tc, all_its_users_count);
 	tcase_add_test(tc, one_in_other_pid_namespaces);
+	tcase_add_test(tc, an_id_is_taken_while_it_is_that_of_a_process_group);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

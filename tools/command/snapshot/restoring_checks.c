@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,31 +29,96 @@ static bool is_job(const struct restoring *r, pid_t id)
 	return false;
 }
 
+/* A process whose session or process group has @id; 0: none is seen. */
+static pid_t find_member(pid_t id)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (proc && !found && (entry = readdir(proc))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid > 0 && (getsid(pid) == id || getpgid(pid) == id))
+			found = pid;
+	}
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+/* Who has an id that is taken. */
+struct holder {
+	pid_t pid;    /* itself, or one that is in its session or process group; 0: none is seen */
+	pid_t parent; /* of pid */
+	char state;   /* of pid, as in ps(1); 0: it is gone */
+};
+
+static struct holder find_holder(pid_t id)
+{
+	struct holder holder = {.pid = id};
+
+	holder.state = host_process(id, &holder.parent);
+	if (holder.state)
+		return holder;
+	holder.pid = find_member(id);
+	if (holder.pid)
+		holder.state = host_process(holder.pid, &holder.parent);
+	return holder;
+}
+
+/* How it has the id, and until when. */
+static void explain(const struct holder *holder, pid_t id, char *how, size_t size)
+{
+	char name[PROCESS_NAME];
+	int len;
+
+	if (!holder->pid) {
+		snprintf(how, size, "which is in use, by a process that /proc does not show");
+		return;
+	}
+	process_name(holder->pid, name);
+	if (holder->pid == id)
+		len = snprintf(how, size, "which '%s' has now", name);
+	else
+		len = snprintf(how, size,
+			       "which is that of the session or process group of process %d (%s)",
+			       holder->pid, name);
+	if (holder->state == 'Z')
+		snprintf(how + len, size - len,
+			 "; it has ended, and its parent %d has not waited for it yet",
+			 holder->parent);
+	else if (holder->state == 'T')
+		snprintf(how + len, size - len, "; it is stopped");
+	else if (holder->pid != id)
+		snprintf(how + len, size - len, ": end it first");
+}
+
 /*
- * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process
- * has just ended, as by 'snapshot --stop', its parent may need a moment to wait(2) for it.
+ * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process has just ended, as
+ * by 'snapshot --stop', its parent may need a moment to wait(2) for it, and after that the kernel one to free the id.
  */
 static int check_id(const struct restoring *r, pid_t id)
 {
-	bool whole = is_job(r, id);
-	char name[PROCESS_NAME], why[80] = "";
 	struct patience patience = {0};
-	pid_t parent;
-	char state;
+	struct holder holder;
+	char how[256];
 
-	while ((state = host_process(id, &parent)) == 'Z' && patience_ms(&patience) < PARENT_MS)
-		usleep(RETRY_US);
-	if (kill(id, 0) < 0 && errno == ESRCH)
-		return EXIT_DONE;
-	if (state == 'Z')
-		snprintf(why, sizeof(why),
-			 "; it has ended, and its parent %d has not waited for it yet", parent);
-	else if (state == 'T')
-		snprintf(why, sizeof(why), "; it is stopped");
-	complain("%s: %s needs the id %d, which '%s' has now%s", r->path,
-		 whole ? "the job's process" : "another process or thread of the job", id,
-		 process_name(id, name), why);
-	return EXIT_FAILED;
+	while (process_id_is_taken(id)) {
+		holder = find_holder(id);
+		if ((!holder.state || strchr("ZX", holder.state)) &&
+		    patience_ms(&patience) < PARENT_MS) {
+			usleep(RETRY_US);
+			continue;
+		}
+		explain(&holder, id, how, sizeof(how));
+		complain("%s: %s needs the id %d, %s", r->path,
+			 is_job(r, id) ? "the job's process"
+				       : "another process or thread of the job",
+			 id, how);
+		return EXIT_FAILED;
+	}
+	return EXIT_DONE;
 }
 
 static void *read_image(void *arg)
@@ -105,55 +169,6 @@ static int check_gpus_and_image(struct restoring *r)
 	return ret;
 }
 
-/* Whether the image in @directory has a process or thread of the number @id. */
-static bool has_core(int directory, pid_t id)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "core-%d.img", id);
-	return id > 0 && !faccessat(directory, name, F_OK, 0);
-}
-
-/* A process whose session or process group, *@id, has a number of the image; 0: none. */
-static pid_t find_member(int directory, pid_t *id)
-{
-	DIR *proc = opendir("/proc");
-	struct dirent *entry;
-	pid_t found = 0;
-
-	while (proc && !found && (entry = readdir(proc))) {
-		pid_t pid = atoi(entry->d_name);
-
-		*id = pid > 0 ? getsid(pid) : 0;
-		if (pid > 0 && !has_core(directory, *id))
-			*id = getpgid(pid);
-		found = has_core(directory, *id) ? pid : 0;
-	}
-	if (proc)
-		closedir(proc);
-	return found;
-}
-
-/* The ids are not free either while they are those of sessions or groups, whose first process has ended. */
-static int check_sessions(const struct restoring *r, int directory)
-{
-	struct patience patience = {0};
-	char name[PROCESS_NAME];
-	pid_t id, pid, parent;
-
-	/* That of one that has ended is free once its parent has waited for it. */
-	while ((pid = find_member(directory, &id)) && host_process(pid, &parent) == 'Z' &&
-	       patience_ms(&patience) < PARENT_MS)
-		usleep(RETRY_US);
-	if (!pid)
-		return EXIT_DONE;
-	complain(
-		"%s: the job needs the id %d, which is that of the session or process group of process %d (%s): "
-		"end it first",
-		r->path, id, pid, process_name(pid, name));
-	return EXIT_FAILED;
-}
-
 /* The ids of all other processes and threads: CRIU's image has a file for each, and for the job's. */
 static int check_ids(const struct restoring *r, int directory)
 {
@@ -173,8 +188,6 @@ static int check_ids(const struct restoring *r, int directory)
 			ret = is_job(r, id) ? ret : check_id(r, id);
 		}
 	closedir(dir);
-	if (!ret)
-		ret = check_sessions(r, directory);
 	if (ret || jobs == r->opened.n)
 		return ret;
 	complain("%s: host-%u: expected the process %d%s, found others", r->path,
