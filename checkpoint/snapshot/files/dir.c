@@ -347,26 +347,36 @@ static void link_files(int from, int to)
 		closedir(entries);
 }
 
-/* The directory of the part @name of a snapshot in the directory @whole, other than that of @parts; -1: none. */
+/*
+ * The directory of the part @name of the last complete snapshot in the directory @whole, other than that of @parts; -1:
+ * none. What a snapshot that failed has left has no manifest.
+ */
 static int find_base(const char *whole, const char *parts, const char *name)
 {
-	int dir = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC), of_all, found = -1;
+	int dir = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC), of_all, found;
 	DIR *entries = dir < 0 ? NULL : snapshot_dir_list(dir);
+	char base[SNAPSHOT_NAME_SIZE] = "", manifest[PATH_MAX];
 	struct dirent *entry;
 	enum snapshot_kind kind;
-	uint32_t number;
+	uint32_t number, last = 0;
 
-	while (entries && found < 0 && (entry = readdir(entries))) {
+	while (entries && (entry = readdir(entries))) {
 		if (!snapshot_parse_name(entry->d_name, &kind, &number) || kind != SNAPSHOT_PARTS ||
-		    !strcmp(entry->d_name, parts))
+		    !strcmp(entry->d_name, parts) || number < last)
 			continue;
-		of_all = open_directory(dir, entry->d_name);
-		found = of_all < 0 ? -1 : open_directory(of_all, name);
-		if (of_all >= 0)
-			close(of_all);
+		snprintf(manifest, sizeof(manifest), "%s/%s/" SNAPSHOT_MANIFEST, entry->d_name,
+			 name);
+		if (faccessat(dir, manifest, F_OK, 0))
+			continue;
+		last = number;
+		strcpy(base, entry->d_name);
 	}
 	if (entries)
 		closedir(entries);
+	of_all = *base ? open_directory(dir, base) : -1;
+	found = of_all < 0 ? -1 : open_directory(of_all, name);
+	if (of_all >= 0)
+		close(of_all);
 	if (dir >= 0)
 		close(dir);
 	return found;
