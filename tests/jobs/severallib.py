@@ -111,17 +111,18 @@ def watchers_of(job, count):
 
 
 @contextlib.contextmanager
-def held_before_its_lock(job, pid, *options, path=None):
-    """A snapshot under way, the child of which waits to lock @pid; it has those that are older. The snapshot succeeds."""
+def held_before_its_lock(job, pid, *options, path=None, fails=""):
+    """A snapshot under way, the child of which waits to lock @pid; it has those that are older. It succeeds, or says why not."""
     hold = f"{os.environ['CUDAW_SIM_REMOTE']}/{pid}.held"
     os.mkfifo(hold)
     command = subprocess.Popen([CUDAW, "snapshot", *options, job.id, path or directory()], env=base_environment(),
                                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with open(hold, "w", encoding="ascii"):     # opened by both
         os.unlink(hold)
-        yield
+        yield command
     said, errors = command.communicate(timeout=120)
-    equal(command.returncode, 0, f"the exit code of the snapshot ({said} {errors})")
+    equal(command.returncode, 1 if fails else 0, f"the exit code of the snapshot ({said} {errors})")
+    check(fails in errors, errors)
 
 
 def taken(job, *options, path=None):

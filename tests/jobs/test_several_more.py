@@ -312,6 +312,15 @@ def one_that_watches_and_is_stopped_meanwhile():
         proclib.send(watchers[0], "CONT")
         until(lambda: len(left(job)) == 3, 30, "it has NVML back")
         job.goes_on()
+        # Nobody waits for the one that does not let itself be locked, and no other one is locked then.
+        for_ever = f"{os.environ['CUDAW_SIM_REMOTE']}/{watchers[1]}.held"
+        os.mkfifo(for_ever)
+        with held_before_its_lock(job, watchers[0], fails="interrupted") as command:
+            command.send_signal(signal.SIGINT)
+            command.wait(60)
+        until(lambda: len(left(job)) == 3, 30, "all have NVML back")
+        os.unlink(for_ever)
+        job.goes_on()
         job.finish()
 
 

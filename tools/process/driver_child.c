@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -424,6 +425,14 @@ static void bring_all_back(struct driver_answer *answer, const struct driver_wor
 	}
 }
 
+/* The other end of the pipe is closed: nobody needs them any more. */
+static bool is_over(void)
+{
+	struct pollfd end = {.fd = UNTIL_FD, .events = POLLIN};
+
+	return poll(&end, 1, 0) > 0;
+}
+
 static void keep(struct driver_answer *answer, const struct driver_work *work)
 {
 	struct process all[DRIVER_LISTED];
@@ -435,7 +444,7 @@ static void keep(struct driver_answer *answer, const struct driver_work *work)
 	for (size_t i = 0; i < work->nlook; i++)
 		n += process_find(work->look[i], &all[n]);
 	kept = work->keeps.already ? n : 0;
-	while (kept < n && keep_one(answer, &all[kept], work->timeout_ms))
+	while (kept < n && !is_over() && keep_one(answer, &all[kept], work->timeout_ms))
 		kept++;
 	__atomic_store_n(&answer->kept, kept == n, __ATOMIC_RELEASE);
 	while (answer->kept && read(UNTIL_FD, &end, 1) < 0 && errno == EINTR)

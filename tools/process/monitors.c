@@ -4,6 +4,7 @@
 #include "common/patience.h"
 #include "common/processes/maps.h"
 #include "common/protocol/rundir.h"
+#include "tools/process/criu/criu.h"
 #include "tools/process/criu/descriptors.h"
 
 #include <errno.h>
@@ -130,13 +131,14 @@ static void explain(const struct driver_answer *answer, char *why, size_t size)
 			 *answer->failure ? answer->failure : "the driver does not answer");
 }
 
-/* Whether the child has checkpointed them, within the time. */
-static bool await_kept(struct monitors *m)
+/* Whether the child has checkpointed them, within the time, or until an interrupt unless they are so @already. */
+static bool await_kept(struct monitors *m, bool already)
 {
 	struct patience patience = {0};
 
 	while (!__atomic_load_n(&m->work.answer->kept, __ATOMIC_ACQUIRE))
-		if (driver_child_await(&m->work, LOOK_MS) || patience_ms(&patience) > WORK_MS)
+		if (driver_child_await(&m->work, LOOK_MS) || patience_ms(&patience) > WORK_MS ||
+		    (!already && criu_is_interrupted()))
 			return m->work.answer->kept;
 	return true;
 }
@@ -172,6 +174,7 @@ static bool end(struct monitors *m, bool wait, bool *crashed, char *why, size_t 
 
 static bool begin(struct monitors *m, bool already, bool *crashed, char *why, size_t size)
 {
+	bool interrupted;
 	int ends[2];
 
 	*crashed = false;
@@ -186,13 +189,14 @@ static bool begin(struct monitors *m, bool already, bool *crashed, char *why, si
 		.timeout_ms = LOCK_MS,
 		.keeps = {.already = already, .until = ends[0], m->pairs, m->npairs}};
 	m->until = ends[1];
-	m->kept = driver_child_begin(&m->work) && await_kept(m);
+	m->kept = driver_child_begin(&m->work) && await_kept(m, already);
 	close(ends[0]);
 	if (m->kept)
 		return true;
-	/* What of them it has checkpointed comes back. */
-	if (end(m, true, crashed, why, size))
-		snprintf(why, size, "the driver does not answer");
+	/* What of them it has checkpointed comes back; after an interrupt nobody waits for that. */
+	interrupted = !already && criu_is_interrupted();
+	if (end(m, !interrupted, crashed, why, size))
+		snprintf(why, size, interrupted ? "interrupted" : "the driver does not answer");
 	return false;
 }
 
