@@ -70,9 +70,12 @@ def a_second_one_writes_what_has_changed():
 
 @unsanitized
 def one_that_watches_the_gpu_by_nvml():
-    """It does not use CUDA. Calls of NVML wait while the driver's checkpoint has it, and not a moment longer."""
+    """
+    It does not use CUDA, and was forked by a process that does. Calls of NVML wait while the driver's checkpoint has
+    it, and not a moment longer.
+    """
     with watching() as (options, left):
-        job = Server(*options, engines=1)
+        job = Server(*options, "--inits", 1, engines=1)
         taken(job)
         job.goes_on()
         snapshot = Snapshot(job.in_command, "--stop", path=directory()).in_criu()
