@@ -3,7 +3,7 @@
 """
 An inference server that gives way: while nobody asks, other jobs get the memory of its model.
 
-    cudaw run --turns -- python inference_server.py 8000 16384       # port, MiB of the model
+    cudaw run --turns -- python inference_server.py 8000 16384       # port, MiB of the model [, address]
     curl localhost:8000
 
 The server does nothing for that. A job that makes no CUDA call is idle, and gives its memory to those who wait. The
@@ -30,6 +30,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-with http.server.HTTPServer(("localhost", int(sys.argv[1])), Handler) as server:
+with http.server.HTTPServer(((*sys.argv[3:], "localhost")[0], int(sys.argv[1])), Handler) as server:
     print("serves port", server.server_port, flush=True)
     server.serve_forever()
