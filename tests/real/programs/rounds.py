@@ -82,7 +82,7 @@ def run(one_round):
     """Make rounds; each is a call of the function, which returns the digest of its results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=3)
-    seconds = parser.parse_args().seconds
+    seconds = parser.parse_known_args()[0].seconds
     stdin_ended = threading.Event()
 
     def wait_for_the_end():
