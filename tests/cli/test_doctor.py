@@ -131,7 +131,7 @@ def test_a_memory_limit():
 
 def test_criu():
     path = os.path.join(scratch(), "criu")
-    for version, verdict, why in [("4.1.1", "ok", None), ("3.17", "warn", "expected 4.1 or later"),
+    for version, verdict, why in [("4.1.1", "ok", None), ("3.17", "warn", "expected 4.1 or later: Debian 13 has"),
                                   (None, "warn", "/nowhere cannot be run: No such file")]:
         if version:
             with open(path, "w", encoding="ascii") as file:
@@ -143,6 +143,9 @@ def test_criu():
             verdict, why = "warn", "not permitted"
         equal(found["verdict"], verdict)
         assert not why or why in found["because"], found
+    found = doctor(driver(), 0, env={"PATH": "/nowhere"})[0]["CRIU"]
+    contains(found["because"], "there is no 'criu' in PATH")
+    contains(found["because"], "docs/snapshots.md says how to build it")
 
 
 def test_an_old_driver_keeps_the_context():

@@ -33,6 +33,7 @@
 #define MIN_MAJOR 4
 #define MIN_MINOR 1
 #define WORK      "cudaw-criu-XXXXXX"
+#define HOW       "Debian 13 has one that will do; docs/snapshots.md says how to build it elsewhere"
 #define GRACE_MS  1000 /* for CRIU to end by itself after the process of its image has ended */
 /*
  * What CRIU says of a connection, as by a 'cudaw ps': which the job has, or is yet to accept; and of TCP connections
@@ -119,7 +120,7 @@ static bool is_suitable(struct criu *criu)
 
 	if (criu->major < MIN_MAJOR || (criu->major == MIN_MAJOR && criu->minor < MIN_MINOR)) {
 		snprintf(criu->why, sizeof(criu->why),
-			 "%.300s is version %d.%d; expected %d.%d or later", criu->path,
+			 "%.300s is version %d.%d; expected %d.%d or later: " HOW, criu->path,
 			 criu->major, criu->minor, MIN_MAJOR, MIN_MINOR);
 		return false;
 	}
@@ -170,7 +171,7 @@ bool criu_find(struct criu *criu)
 	} else if (!find_in_path("criu", criu->path, sizeof(criu->path))) {
 		snprintf(criu->why, sizeof(criu->why),
 			 "there is no 'criu' in PATH: the process image needs CRIU %d.%d or later "
-			 "(CUDAW_CRIU sets its path)",
+			 "(CUDAW_CRIU sets its path): " HOW,
 			 MIN_MAJOR, MIN_MINOR);
 		return false;
 	}
