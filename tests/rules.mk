@@ -27,7 +27,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 
 .PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-aarch64 check-glibc \
 	check-layers check-words check-waits check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
-	bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
+	bench-restore bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
 	sanitize-thread check-unstable
 
 ## programs: build the test programs too, those with GPU code included (needs nvcc)
@@ -422,6 +422,10 @@ bench-snapshot: SIZE ?= 32
 bench-snapshot:
 	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_snapshot.py --size $(SIZE) $(if $(DIR),--dir $(DIR)) \
 		--results $(RESULTS)
+
+## bench-restore: measure a server of 16 GB of weights in and out of snapshots (needs a GPU, CRIU, and "make programs"). ARGS=
+bench-restore:
+	$(Q)BUILD='$(abspath $(O))' $(PYTHON) tests/bench/bench_restore.py $(ARGS) --results $(RESULTS)
 
 ifdef SANITIZE
 # Sanitizers make loops over memory up to ten times as slow, and those of programs, kernels and copies are not what is

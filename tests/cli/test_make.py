@@ -46,7 +46,7 @@ def test_packages_need_somebody_who_answers_for_them():
 
 def test_benches_say_what_to_build_first():
     for bench in ["bench", "bench-launch", "bench-pause", "bench-first-pause", "bench-turns",
-                  "bench-snapshot"]:
+                  "bench-restore", "bench-snapshot"]:
         done = make("-s", bench, f"O={scratch()}")
         equal((done.stdout, len(done.stderr.splitlines())), ("", 2))
         contains(done.stderr, " is not there: 'make programs' first\nmake: *** ")
