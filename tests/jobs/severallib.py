@@ -14,6 +14,7 @@ from restorelib import directory, nvml, refused, stands_in
 from detached import Detached
 from simlib import SCRATCH
 from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
+from json_docs import check_documented
 import proclib
 
 
@@ -129,6 +130,12 @@ def taken(job, *options, path=None):
     path = path or directory()
     said = json.loads(cudaw_ok("snapshot", "--json", *options, job.id, path))
     equal((said["processes"], said["pid"]), (len(job.pids), job.engines[0]), "the processes, and the first that uses CUDA")
+    check_documented("snapshot", said, every=False)
+    further = {one["pid"]: one for one in said["further"]}
+    equal(sorted(further), job.engines[1:], "the further ones")
+    for pid, one in further.items():
+        check({"write", "release"} <= {phase["name"] for phase in one["phases"]}, f"the phases of {pid}: {one['phases']}")
+        equal(bool(one["resume"]), bool(said["resume"]), f"whether there are phases of the resume of {pid}")
     parts = [int(os.path.basename(part)) for part in glob.glob(f"{path}/parts-*/*")]
     equal(sorted(parts), job.engines[1:], "the parts")
     cudaw_ok("verify", path)
@@ -144,7 +151,9 @@ def stopped_and_restored(job, *options, taking=(), path=None):
     if stands_in():
         check("no real CRIU" in refused("restore", *options, path), "something does not fit")
         return
-    cudaw_ok("restore", *options, path)
+    said = json.loads(cudaw_ok("restore", "--json", *options, path))
+    check_documented("restore", said)
+    equal(sorted(one["pid"] for one in said["further"] if one["phases"]), job.engines[1:], "the resumes of the others")
     job.goes_on()
 
 

@@ -65,6 +65,14 @@ void output_transfer(json_t *object, const char *prefix, const struct job_transf
 	set(object, prefix, "phases", phases);
 }
 
+void output_phases(json_t *phases, const struct job_transfer *transfer)
+{
+	for (int i = 0; i < transfer->nphases; i++)
+		json_array_append_new(phases,
+				      json_pack("{s:s, s:o}", "name", transfer->phases[i].name,
+						"ms", output_ms(transfer->phases[i].ms)));
+}
+
 int output_json(json_t *root)
 {
 	int error;

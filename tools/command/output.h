@@ -39,6 +39,9 @@ void output_stamp(json_t *object);
  */
 void output_transfer(json_t *object, const char *prefix, const struct job_transfer *transfer);
 
+/* Append the phases of @transfer to @phases, an array: an object with "name" and "ms" for each. */
+void output_phases(json_t *phases, const struct job_transfer *transfer);
+
 /* @ms as a JSON number, rounded to the microsecond. */
 json_t *output_ms(double ms);
 

@@ -59,7 +59,23 @@ static double verify_ms(const struct restoring *r)
 	return ms;
 }
 
-/* The phases in their order: ours, and those of the job's resume. */
+/* The resumes of the further parts. */
+static json_t *further_of(const struct restoring *r, const struct job_transfer *resume)
+{
+	json_t *further = json_array();
+
+	for (size_t i = 1; i < r->opened.n; i++) {
+		json_t *phases = json_array();
+
+		output_phases(phases, &resume[i]);
+		json_array_append_new(further, json_pack("{s:i, s:o}", "pid",
+							 r->opened.parts[i].snapshot.manifest.pid,
+							 "phases", phases));
+	}
+	return further;
+}
+
+/* The phases in their order: ours, and those of the first part's resume. */
 static void report_json(const struct restoring *r, const struct job_transfer *resume, double ms)
 {
 	json_t *object, *phases = json_array();
@@ -69,12 +85,11 @@ static void report_json(const struct restoring *r, const struct job_transfer *re
 		add_phase(phases, "verify", verify_ms(r));
 	add_phase(phases, "criu", r->criu_ms);
 	add_phase(phases, "start", r->start_ms);
-	for (int i = 0; i < resume->nphases; i++)
-		add_phase(phases, resume->phases[i].name, resume->phases[i].ms);
-	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o}", "pid",
+	output_phases(phases, resume);
+	object = json_pack("{s:i, s:o, s:b, s:I, s:o, s:o, s:o}", "pid",
 			   r->opened.parts->snapshot.manifest.pid, "path", output_text(r->path),
 			   "paused", (int)r->paused, "bytes", (json_int_t)opened_bytes(&r->opened),
-			   "ms", output_ms(ms), "phases", phases);
+			   "ms", output_ms(ms), "phases", phases, "further", further_of(r, resume));
 	output_json(object);
 	json_decref(object);
 }
@@ -117,7 +132,7 @@ static int end_of(const struct restoring *r, int ret)
 
 static int run(struct restoring *r, const char *path)
 {
-	struct job_transfer resume;
+	struct job_transfer resume[SNAPSHOT_PARTS_MAX];
 	int ret;
 
 	r->began = clock_ms();
@@ -136,9 +151,9 @@ static int run(struct restoring *r, const char *path)
 	if (!ret && r->check) {
 		printf("%s can be restored here\n", r->path);
 	} else if (!ret) {
-		ret = restoring_run(r, &resume);
+		ret = restoring_run(r, resume);
 		if (!ret)
-			report(r, &resume);
+			report(r, resume);
 	}
 	criu_files_free(&r->files);
 	memory_files_free(&r->memory_files);

@@ -278,7 +278,6 @@ static int resume_all(struct restoring *r, struct job **jobs)
 /* The job's processes run: tell them the paths of their snapshots, and resume the job. */
 static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *resume)
 {
-	const struct job *first = jobs[0];
 	double begin = clock_ms();
 	int ret = tell_moved(r, jobs);
 
@@ -289,7 +288,8 @@ static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *re
 	r->start_ms = clock_ms() - begin;
 	if (!ret && !r->paused)
 		ret = resume_all(r, jobs);
-	*resume = first->status.resume;
+	for (size_t i = 0; i < r->opened.n; i++)
+		resume[i] = jobs[i]->status.resume;
 	/* It is the restore that failed, whatever the job says. */
 	return !ret || ret == EXIT_UNSUPPORTED ? ret : EXIT_FAILED;
 }

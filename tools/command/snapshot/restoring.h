@@ -62,8 +62,8 @@ int restoring_check(struct restoring *r);
 
 /*
  * Start the processes, which do not run before the GPU memory is checked, tell the job where its
- * snapshot is, and resume it unless it is to stay paused. *@resume has the figures of the resume. Returns an exit code after a message; the new
- * processes have been ended then, unless @r->left is set.
+ * snapshot is, and resume it unless it is to stay paused. @resume, which has room for all parts, has the figures of
+ * their resumes. Returns an exit code after a message; the new processes have been ended then, unless @r->left is set.
  */
 int restoring_run(struct restoring *r, struct job_transfer *resume);
 

@@ -77,16 +77,13 @@ static json_t *phases_of(const struct taking *t, const struct snapshot_manifest 
 	return phases;
 }
 
-/* The phases of the resume. Without one the job's figures are of an earlier resume. */
-static json_t *resume_of(const struct taking *t)
+/* The phases of the resume of @job. Without one its figures are of an earlier resume. */
+static json_t *resume_of(const struct taking *t, const struct job *job)
 {
-	const struct job_transfer *resumed = &t->job->status.resume;
 	json_t *phases = json_array();
 
-	for (int i = 0; !t->stop && resumed->known && i < resumed->nphases; i++)
-		json_array_append_new(phases,
-				      json_pack("{s:s, s:f}", "name", resumed->phases[i].name, "ms",
-						resumed->phases[i].ms));
+	if (!t->stop && job->status.resume.known)
+		output_phases(phases, &job->status.resume);
 	return phases;
 }
 
@@ -103,8 +100,8 @@ static int load_manifest(const char *path, struct snapshot_manifest *m)
 	return ret ? opened_refuse(path, ret, &error) : EXIT_DONE;
 }
 
-/* With the totals of all parts. An exit code. */
-static int load_all(const struct taking *t, struct snapshot_manifest *m)
+/* With the totals of all parts; the figures of those beside the first one are appended to @further. An exit code. */
+static int load_all(const struct taking *t, struct snapshot_manifest *m, json_t *further)
 {
 	int ret = load_manifest(t->path, m);
 
@@ -126,6 +123,10 @@ static int load_all(const struct taking *t, struct snapshot_manifest *m)
 		m->totals.bytes += part.totals.bytes;
 		m->totals.written += part.totals.written;
 		m->totals.stored += part.totals.stored;
+		json_array_append_new(further,
+				      json_pack("{s:i, s:O, s:o}", "pid", t->parts[i].job->pid,
+						"phases", json_object_get(part.root, "phases"),
+						"resume", resume_of(t, t->parts[i].job)));
 		snapshot_manifest_free(&part);
 	}
 	return ret;
@@ -134,19 +135,22 @@ static int load_all(const struct taking *t, struct snapshot_manifest *m)
 static int report(const struct taking *t)
 {
 	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[2 * FORMAT_SIZE];
+	json_t *further = json_array();
 	struct snapshot_manifest m;
-	int ret = load_all(t, &m);
+	int ret = load_all(t, &m, further);
 
-	if (ret)
+	if (ret) {
+		json_decref(further);
 		return ret;
+	}
 	if (t->json) {
 		json_t *object = json_pack(
-			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:I, s:o, s:o}", "pid", t->job->pid,
-			"path", output_text(t->path), "stopped", (int)t->stop, "paused",
-			(int)t->stays_paused, "ms", output_ms(t->ms), "totals",
+			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:I, s:o, s:o, s:O}", "pid",
+			t->job->pid, "path", output_text(t->path), "stopped", (int)t->stop,
+			"paused", (int)t->stays_paused, "ms", output_ms(t->ms), "totals",
 			json_object_get(m.root, "totals"), "image", (json_int_t)t->image_bytes,
 			"processes", (json_int_t)t->nprocesses, "phases", phases_of(t, &m),
-			"resume", resume_of(t));
+			"resume", resume_of(t, t->job), "further", further);
 
 		output_json(object);
 		json_decref(object);
@@ -165,6 +169,7 @@ static int report(const struct taking *t)
 					 : "");
 	}
 	snapshot_manifest_free(&m);
+	json_decref(further);
 	return EXIT_DONE;
 }
 
