@@ -16,7 +16,7 @@ import sys
 import types
 
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused, stands_in
-from simlib import HELD, held_back, hold, let_go, unsanitized
+from simlib import HELD, REPOSITORY, held_back, hold, let_go, unsanitized
 from detached import Detached
 from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 import proclib
@@ -271,6 +271,46 @@ def what_reaches_out_is_refused_by_name():
     job.finish()
 
 
+def asking(job):
+    """A client that the server has accepted, and waits for."""
+    port = int(job.lines()[0].split()[-1])
+    client = socket.create_connection(("localhost", port))
+    client.sendall(b"GET ")
+    until(lambda: "--close-outside" in refused("snapshot", "--check", job.pid, code=6), 30, "it is accepted")
+    return client
+
+
+def answer(job):
+    with socket.create_connection(("localhost", int(job.lines()[0].split()[-1]))) as client:
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        return client.makefile("rb").read()[-2:]
+
+
+@unsanitized
+def clients_can_be_closed():
+    """They see it; the server serves on, here or from the snapshot."""
+    job = Detached(f"{REPOSITORY}/examples/inference_server.py", 0, 16, log_mode="a")
+    until(lambda: job.lines(), 30, "it serves")
+    for options in ([], ["--stop"]):
+        path = directory()
+        with asking(job) as client:
+            cudaw_ok("snapshot", "--close-outside", "--check", job.pid)
+            said = json.loads(cudaw_ok("snapshot", "--close-outside", *options, "--json", job.pid, path))
+            equal(said["closed"], 1, "the connections that were closed")
+            try:
+                check(not client.recv(1), "the client has got an answer")
+            except ConnectionResetError:
+                pass
+        if options and stands_in():
+            return
+        if options:
+            until(job.is_gone, 20, "it has ended")
+            cudaw_ok("restore", path)
+        equal(answer(job), b"42", "its answer")
+    proclib.send(job.pid, "KILL")
+
+
 @unsanitized
 def one_that_overwrites_its_environment_is_refused():
     """A resume after a command that was killed would not find all, and so continues none."""
@@ -377,7 +417,7 @@ os.environ.update(HELD)
 allow_stand_in()
 main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fails_leaves_all_as_they_were,
      one_that_is_killed_leaves_all_stopped_until_a_resume, the_others_run_when_the_memory_is_back,
-     what_reaches_out_is_refused_by_name,
+     what_reaches_out_is_refused_by_name, clients_can_be_closed,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
      a_command_that_is_a_part_of_the_job)

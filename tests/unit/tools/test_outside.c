@@ -60,7 +60,7 @@ static bool is_refused_for(const char *text)
 {
 	find_tree();
 	*why = '\0';
-	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, keep_first, NULL);
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, NULL, keep_first, NULL);
 	return strstr(why, text);
 }
 
@@ -235,7 +235,28 @@ START_TEST(every_process_has_its_own_network)
 END_TEST
 
 /* What a case of connections does with the ends of one. */
-enum connection { BOTH_ENDS, HALF_CLOSED, NOT_ACCEPTED, CLOSED_THERE, SHARED, CONNECTIONS };
+enum connection {
+	BOTH_ENDS,
+	HALF_CLOSED,
+	NOT_ACCEPTED,
+	CLOSED_THERE,
+	CLOSED_UNREAD,
+	SHARED,
+	CONNECTIONS
+};
+
+/* Of what a snapshot may close, only a connection that was closed at the other end is here, and all of it read. */
+static void look_at_closable(enum connection is)
+{
+	static struct tcp_sockets closable;
+
+	*why = '\0';
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
+	ck_assert_uint_eq(closable.n, is == CLOSED_THERE);
+	ck_assert_int_eq(tcp_end(&tree, &closable), 0);
+	ck_assert_int_eq(!strstr(why, "TCP"), is <= HALF_CLOSED || is == CLOSED_THERE);
+	ck_assert_int_eq(is_refused_for("TCP"), is == NOT_ACCEPTED || is > CLOSED_THERE);
+}
 
 /* In the process of a case; @text is the reason, "" for none. */
 static void look_at_connection(enum connection is, const char *text)
@@ -244,7 +265,9 @@ static void look_at_connection(enum connection is, const char *text)
 	pid_t other;
 
 	ck_assert(connect_here(ends, is != NOT_ACCEPTED));
-	if (is == CLOSED_THERE)
+	if (is == CLOSED_UNREAD)
+		ck_assert_int_eq(write(ends[1], "", 1), 1);
+	if (is == CLOSED_THERE || is == CLOSED_UNREAD)
 		close(ends[1]);
 	if (is == HALF_CLOSED)
 		ck_assert_int_eq(shutdown(ends[1], SHUT_WR), 0);
@@ -263,6 +286,7 @@ static void look_at_connection(enum connection is, const char *text)
 		ck_assert_msg(!is_refused_for("TCP"), "%d: %s", is, why);
 	ck_assert_int_eq(may_pass, is == NOT_ACCEPTED);
 	ck_assert(is == NOT_ACCEPTED || tcp_are_connected(&ports));
+	look_at_closable(is);
 	/* Its group: the process that has no parent any more, too. */
 	kill(0, SIGKILL);
 }
@@ -274,6 +298,7 @@ START_TEST(connections_have_both_ends_here)
 		[HALF_CLOSED] = "",
 		[NOT_ACCEPTED] = "that it has not accepted yet (try again)",
 		[CLOSED_THERE] = "that the other end has closed",
+		[CLOSED_UNREAD] = "that the other end has closed",
 		[SHARED] = " has open, too, which is not part of the job",
 	};
 	int status;
@@ -303,7 +328,7 @@ static bool is_socket_in_the_way(pid_t job)
 	bool found = false;
 
 	find_tree();
-	outside_find(&tree, &job, 1, &ports, keep_sockets_to_parent, &found);
+	outside_find(&tree, &job, 1, &ports, NULL, keep_sockets_to_parent, &found);
 	return found;
 }
 

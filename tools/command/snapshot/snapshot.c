@@ -35,6 +35,9 @@ const char help_snapshot[] =
 	"  -c, --compress CODEC   'zstd', 'lz4' or 'none' (none). Memory is compressed only\n"
 	"                         as far as this does not make the snapshot slower than the disk\n"
 	"      --gpu-only         only the GPU memory, without CRIU; 'cudaw restore' cannot use it\n"
+	"      --close-outside    close the job's TCP connections to other processes, as those to\n"
+	"                         clients of a server; otherwise they are in the way. They stay\n"
+	"                         closed if the snapshot fails after that\n"
 	"      --check            take none, and list all reasons for which none could be taken now,\n"
 	"                         except those that only the pause finds\n"
 	"  -t, --timeout SECONDS  let the job run on if its kernels do not end in time (30)\n"
@@ -135,6 +138,7 @@ static int load_all(const struct taking *t, struct snapshot_manifest *m, json_t 
 static int report(const struct taking *t)
 {
 	char bytes[FORMAT_SIZE], written[FORMAT_SIZE], stored[FORMAT_SIZE], image[2 * FORMAT_SIZE];
+	char closed[64] = "";
 	json_t *further = json_array();
 	struct snapshot_manifest m;
 	int ret = load_all(t, &m, further);
@@ -145,12 +149,13 @@ static int report(const struct taking *t)
 	}
 	if (t->json) {
 		json_t *object = json_pack(
-			"{s:i, s:o, s:b, s:b, s:o, s:O, s:I, s:I, s:o, s:o, s:O}", "pid",
+			"{s:i, s:o, s:b, s:b, s:I, s:o, s:O, s:I, s:I, s:o, s:o, s:O}", "pid",
 			t->job->pid, "path", output_text(t->path), "stopped", (int)t->stop,
-			"paused", (int)t->stays_paused, "ms", output_ms(t->ms), "totals",
-			json_object_get(m.root, "totals"), "image", (json_int_t)t->image_bytes,
-			"processes", (json_int_t)t->nprocesses, "phases", phases_of(t, &m),
-			"resume", resume_of(t, t->job), "further", further);
+			"paused", (int)t->stays_paused, "closed", (json_int_t)t->nclosed, "ms",
+			output_ms(t->ms), "totals", json_object_get(m.root, "totals"), "image",
+			(json_int_t)t->image_bytes, "processes", (json_int_t)t->nprocesses,
+			"phases", phases_of(t, &m), "resume", resume_of(t, t->job), "further",
+			further);
 
 		output_json(object);
 		json_decref(object);
@@ -158,15 +163,19 @@ static int report(const struct taking *t)
 		snprintf(image, sizeof(image), "%s of %zu process%s",
 			 format_bytes(bytes, t->image_bytes), t->nprocesses,
 			 t->nprocesses == 1 ? "" : "es");
-		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s\n", t->job->pid,
-		       t->path, format_bytes(bytes, m.totals.bytes),
+		if (t->nclosed)
+			snprintf(closed, sizeof(closed), "; connections to others closed: %zu",
+				 t->nclosed);
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s%s\n",
+		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
 		       format_bytes(written, m.totals.written),
 		       format_bytes(stored, m.totals.stored),
 		       t->gpu_only ? "and no process, so 'cudaw restore' cannot start it from there"
 				   : image,
 		       t->stop           ? "; it is stopped"
 		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
-					 : "");
+					 : "",
+		       closed);
 	}
 	snapshot_manifest_free(&m);
 	json_decref(further);
@@ -254,21 +263,18 @@ static int run(struct taking *t, const char *path)
 	free(t->parts);
 	memory_files_free(&t->memory_files);
 	free(t->ports.all);
+	free(t->outside.all);
 	jobs_free(&t->list);
 	return ret;
 }
 int cmd_snapshot(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"stop", no_argument, NULL, 's'},
-		{"incremental", no_argument, NULL, 'i'},
-		{"compress", required_argument, NULL, 'c'},
-		{"gpu-only", no_argument, NULL, 'g'},
-		{"check", no_argument, NULL, 'C'},
-		{"timeout", required_argument, NULL, 't'},
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"stop", no_argument, NULL, 's'},           {"incremental", no_argument, NULL, 'i'},
+		{"compress", required_argument, NULL, 'c'}, {"gpu-only", no_argument, NULL, 'g'},
+		{"close-outside", no_argument, NULL, 'o'},  {"check", no_argument, NULL, 'C'},
+		{"timeout", required_argument, NULL, 't'},  {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 	};
 	struct taking t = {.codec = SNAPSHOT_RAW};
 	int opt;
@@ -289,6 +295,9 @@ int cmd_snapshot(int argc, char **argv)
 			break;
 		case 'g':
 			t.gpu_only = true;
+			break;
+		case 'o':
+			t.close_outside = true;
 			break;
 		case 'C':
 			t.check = true;
@@ -315,6 +324,10 @@ int cmd_snapshot(int argc, char **argv)
 		return usage_error("snapshot");
 	if (t.check && (t.json || t.gpu_only)) {
 		complain("--check has no --json, and is for snapshots with processes");
+		return usage_error("snapshot");
+	}
+	if (t.close_outside && t.gpu_only) {
+		complain("--close-outside is for snapshots with processes");
 		return usage_error("snapshot");
 	}
 	if (t.stop && t.gpu_only) {

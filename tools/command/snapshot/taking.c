@@ -391,12 +391,30 @@ static int check_unchanged(const struct taking *t, const struct tree *tree,
 	return taking_check_tree(t, tree, error);
 }
 
+/* All are stopped: close the connections to other processes, if nothing else is in the way. 0 or a negative errno. */
+static int close_outside(struct taking *t, const struct tree *tree, struct snapshot_error *error)
+{
+	int ret = taking_check_found(t, tree, error);
+
+	if (ret)
+		return ret;
+	ret = tcp_end(tree, &t->outside);
+	if (ret)
+		return snapshot_fail(error, ret, "its TCP connections cannot be closed: %s",
+				     strerror(-ret));
+	t->nclosed += t->outside.n;
+	t->closed = true;
+	return 0;
+}
+
 /* Check once more what CRIU cannot take, if need be with the processes stopped. 0 or a negative errno. */
 static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
 {
-	int ret = taking_check_processes(t, tree, false, error);
+	int ret;
 	char why[256];
 
+	t->closed = false;
+	ret = taking_check_processes(t, tree, false, error);
 	if (ret || !taking_stops(t))
 		return ret;
 	if (!monitors_keep(&t->monitors, false, why, sizeof(why)))
@@ -409,7 +427,10 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 			       : snapshot_fail(error, -EAGAIN,
 					       "a process of it does not stop (try again)");
 	monitors_drop(&t->monitors, tree);
-	ret = taking_check_found(t, tree, error);
+	if (t->close_outside)
+		ret = close_outside(t, tree, error);
+	if (!ret)
+		ret = taking_check_found(t, tree, error);
 	if (!ret && tcp_are_connected(&t->ports))
 		ret = tcp_rest(tree);
 	else

@@ -41,7 +41,7 @@ struct taking_part {
 struct taking {
 	const char *target;
 	char path[PATH_MAX];
-	bool stop, incremental, gpu_only, json, check;
+	bool stop, incremental, gpu_only, json, check, close_outside;
 	enum snapshot_codec codec;
 	double timeout_ms;
 
@@ -56,6 +56,9 @@ struct taking {
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
 	struct tcp_sockets ports;         /* likewise */
+	struct tcp_sockets outside;       /* likewise: connections that are to be closed */
+	bool closed;                      /* they are, since the last stop */
+	size_t nclosed;                   /* all that were */
 	struct monitors monitors;         /* likewise */
 	bool blind;                       /* one of them could not be restored */
 	bool maps;                        /* a file in memory, which was not there before CRIU */

@@ -90,7 +90,7 @@ int taking_check_tree(const struct taking *t, const struct tree *tree, struct sn
 bool taking_stops(const struct taking *t)
 {
 	return t->stop || t->memory_files.n || t->maps || t->root.pid != t->job->pid ||
-	       t->nparts > 1 || t->monitors.n || tcp_are_connected(&t->ports);
+	       t->nparts > 1 || t->monitors.n || t->outside.n || tcp_are_connected(&t->ports);
 }
 
 static bool has_part(const struct taking *t, pid_t pid)
@@ -276,7 +276,8 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 		n += t->monitors.n;
 	}
 	if (goes_on)
-		outside_find(tree, pids, n, &t->ports, take_reason, &f);
+		outside_find(tree, pids, n, &t->ports,
+			     t->close_outside && !t->closed ? &t->outside : NULL, take_reason, &f);
 	goes_on = !f.any || t->check;
 	if (goes_on && taking_stops(t) && !process_can_signal())
 		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL, false);

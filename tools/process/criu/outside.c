@@ -96,7 +96,7 @@ static void look_at_pipes(const struct descriptors *mine, const struct descripto
 /* What looks at a network namespace. */
 struct network {
 	const struct descriptors *mine, *others;
-	struct tcp_sockets *ports;
+	struct tcp_sockets *ports, *closable;
 	struct reasons *reasons;
 };
 
@@ -119,12 +119,16 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 	const struct descriptor *end = peer ? descriptors_socket(net->others, peer->inode) : NULL,
 				*twin = descriptors_socket(net->others, s->inode);
 	bool inside = peer && descriptors_socket(net->mine, peer->inode);
+	/* The one that is to accept it says so. */
+	bool told = peer && tcp_is_waiting(peer) && is_served(net, sockets, &peer->local);
 	char name[LABEL_SIZE], other[LABEL_SIZE], remote[TCP_TEXT_SIZE];
 
-	if (inside && !twin)
+	if (net->closable && !inside && !twin && !told && tcp_may_end(s)) {
+		tcp_add(net->closable, s);
 		return;
-	/* The one that is to accept it says so. */
-	if (peer && tcp_is_waiting(peer) && is_served(net, sockets, &peer->local))
+	}
+	tcp_add(net->ports, s);
+	if ((inside && !twin) || told)
 		return;
 	tcp_text(&s->remote, remote);
 	label(mine->pid, name);
@@ -139,7 +143,7 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 	else if (end)
 		give(net->reasons,
 		     "descriptor %d of %s is a TCP connection to %s of %s, which is not part of the job: "
-		     "end it first",
+		     "end it first, or close it (--close-outside)",
 		     mine->fd, name, remote, label(end->pid, other));
 	else if (s->state == TCP_IS_LEFT)
 		give(net->reasons,
@@ -148,7 +152,7 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 	else
 		give(net->reasons,
 		     "descriptor %d of %s is a TCP connection to %s, which is not part of the job: "
-		     "end it first",
+		     "end it first, or close it (--close-outside)",
 		     mine->fd, name, remote);
 }
 
@@ -180,23 +184,31 @@ static bool look_at_network(void *arg, const struct tcp_sockets *sockets)
 
 		if (!mine || s->state == TCP_IS_CLOSED)
 			continue;
-		tcp_add(net->ports, s);
-		if (s->state == TCP_IS_LISTENING)
+		if (s->state == TCP_IS_LISTENING) {
+			tcp_add(net->ports, s);
 			look_at_listening(net, sockets, s, mine);
-		else
+		} else {
 			look_at_connection(net, sockets, s, mine);
+		}
 	}
 	return !net->reasons->over;
 }
 
 static void look_at_networks(const struct tree *tree, const struct descriptors *mine,
 			     const struct descriptors *others, struct tcp_sockets *ports,
-			     struct reasons *reasons)
+			     struct tcp_sockets *closable, struct reasons *reasons)
 {
-	struct network net = {.mine = mine, .others = others, .ports = ports, .reasons = reasons};
+	struct network net = {.mine = mine,
+			      .others = others,
+			      .ports = ports,
+			      .closable = closable,
+			      .reasons = reasons};
 
 	ports->n = 0;
-	if ((!tcp_networks(tree, look_at_network, &net) || ports->short_of_memory) &&
+	if (closable)
+		closable->n = 0;
+	if ((!tcp_networks(tree, look_at_network, &net) || ports->short_of_memory ||
+	     (closable && closable->short_of_memory)) &&
 	    !reasons->over)
 		give(reasons, "out of memory for the list of TCP connections");
 }
@@ -412,7 +424,8 @@ static void look_at_timers(const struct descriptors *mine, struct reasons *reaso
 }
 
 void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
-		  struct tcp_sockets *ports, outside_take take, void *arg)
+		  struct tcp_sockets *ports, struct tcp_sockets *closable, outside_take take,
+		  void *arg)
 {
 	struct descriptors mine = {0}, others = {0};
 	struct reasons reasons = {.jobs = jobs, .njobs = njobs, .take = take, .arg = arg};
@@ -428,7 +441,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		look_at_timers(&mine, &reasons);
 		look_at_kinds(tree, &mine, &reasons);
 		look_at_gpus(tree, &mine, &reasons);
-		look_at_networks(tree, &mine, &others, ports, &reasons);
+		look_at_networks(tree, &mine, &others, ports, closable, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
 		look_at_sockets(&mine, &others, &reasons);
 		look_at_sessions(tree, &reasons);

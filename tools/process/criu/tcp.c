@@ -60,8 +60,8 @@ static void add_table(struct tcp_sockets *sockets, pid_t pid, const char *table)
 		struct tcp_socket s = {0};
 		unsigned long inode;
 
-		if (sscanf(line, " %*d: %63s %63s %x %x:%*s %*s %*s %*d %*d %lu", local, remote,
-			   &s.state, &s.unsent, &inode) != 5 ||
+		if (sscanf(line, " %*d: %63s %63s %x %x:%x %*s %*s %*d %*d %lu", local, remote,
+			   &s.state, &s.unsent, &s.unread, &inode) != 6 ||
 		    !read_end(local, &s.local) || !read_end(remote, &s.remote))
 			continue;
 		s.inode = inode;
@@ -220,6 +220,49 @@ int tcp_rest(const struct tree *tree)
 	if (!all || mine.short_of_memory)
 		return -ENOMEM;
 	return traffic.any ? -EAGAIN : 0;
+}
+
+bool tcp_may_end(const struct tcp_socket *socket)
+{
+	return socket->state != TCP_IS_NEW && (socket->state != TCP_IS_LEFT || socket->unread <= 1);
+}
+
+/* tcp(7) calls this "disconnect"; it takes no privilege. 0 or a negative errno. */
+static int end(const struct descriptor *descriptor)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	int pid_fd = syscall(SYS_pidfd_open, descriptor->pid, 0), fd = -1, ret = 0;
+	struct stat st;
+
+	if (pid_fd >= 0)
+		fd = syscall(SYS_pidfd_getfd, pid_fd, descriptor->fd, 0);
+	if (pid_fd >= 0 && fd < 0)
+		ret = -errno;
+	else if (fd >= 0 && !fstat(fd, &st) && st.st_ino == descriptor->inode &&
+		 connect(fd, &nobody, sizeof(nobody)))
+		ret = -errno;
+	if (fd >= 0)
+		close(fd);
+	if (pid_fd >= 0)
+		close(pid_fd);
+	return ret;
+}
+
+int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets)
+{
+	struct descriptors mine = {0};
+	int ret = 0;
+
+	descriptors_add_tree(&mine, tree);
+	for (size_t i = 0; i < sockets->n && !ret; i++) {
+		const struct descriptor *one = descriptors_socket(&mine, sockets->all[i].inode);
+
+		ret = one ? end(one) : 0;
+	}
+	if (!ret && mine.short_of_memory)
+		ret = -ENOMEM;
+	free(mine.all);
+	return ret;
 }
 
 /* @fd is our copy of a socket of another process. 0 or a negative errno. */

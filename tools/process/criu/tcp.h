@@ -38,6 +38,7 @@ struct tcp_socket {
 	struct tcp_end local, remote;
 	unsigned int state;
 	unsigned int unsent; /* bytes, and those that the other end has not confirmed */
+	unsigned int unread; /* bytes; the end of the other one counts as one */
 	ino_t inode; /* 0: no process has it, as one that is not accepted yet, or was closed */
 };
 
@@ -85,6 +86,19 @@ bool tcp_parse(const char *text, struct tcp_end *end);
  * still is, for which the other end has no room; -ENOMEM.
  */
 int tcp_rest(const struct tree *tree);
+
+/*
+ * Whether the connection @socket to another process may be closed for a snapshot: it is made, and if the other end was
+ * closed, perhaps by a process of the job, nothing is lost.
+ */
+bool tcp_may_end(const struct tcp_socket *socket);
+
+/*
+ * Close the connections @sockets of @tree, whose processes are stopped: the other ends see a reset, and the processes
+ * a socket that is not connected (ENOTCONN, or ECONNRESET once). 0 or a negative errno; -EPERM if a process cannot be
+ * reached.
+ */
+int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets);
 
 /*
  * Switch the repair mode of all connections of @tree on or off (TCP_REPAIR, tcp(7)), as far as this process may. CRIU
