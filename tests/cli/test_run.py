@@ -33,6 +33,27 @@ def test_sets_the_environment():
     assert re.fullmatch("[a-f][0-9a-f]{5}", env["CUDAW_JOB"]), env["CUDAW_JOB"]
 
 
+def test_prepares_for_snapshots():
+    output = os.path.join(scratch(), "output")
+    io_uring = "import ctypes, errno; ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0); " \
+               "print(errno.errorcode[ctypes.get_errno()])"
+    program = [sys.executable, "-c", f"{PRINT[-1]}; {io_uring}"]
+    with open(output, "w+", encoding="utf-8") as file:
+        done = subprocess.run([CUDAW, "run", "--snapshot", *program], stdin=subprocess.DEVNULL, stdout=file,
+                              stderr=subprocess.PIPE, timeout=LIMIT_S, check=True, text=True,
+                              env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"})
+        file.seek(0)
+        lines = file.read().splitlines()
+    equal(lines[-1], "ENOSYS")
+    assert {"NCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=eth0"} <= set(lines), lines
+    equal(done.stderr, "cudaw: warning: --snapshot: stderr is a pipe, with which no snapshot can be taken; "
+          "expected a file or /dev/null\n")
+    if os.getuid() == 0:
+        result = cudaw("run", "--snapshot", "grep", "^Seccomp:", "/proc/self/status",
+                       command=installed_copy(scratch()), user=12345)
+        equal(result.out, "Seccomp:\t2\n")
+
+
 def test_each_run_is_a_job_of_its_own():
     jobs = {environment(env={"CUDAW_JOB": "abcdef"})["CUDAW_JOB"] for _ in range(5)}
     equal(len(jobs), 5)

@@ -40,6 +40,9 @@ const char help_run[] =
 	"                    chrome://tracing. Replaces FILE. The job's first process that uses\n"
 	"                    CUDA writes FILE, the others FILE.PID\n"
 	"      --require     do not start CMD if the job could never be paused, and say why\n"
+	"      --snapshot    prepare the job for 'cudaw snapshot': it finds no io_uring (unless you\n"
+	"                    are root, it cannot gain rights then, as by sudo), NCCL and gloo use\n"
+	"                    127.0.0.1; warn if stdin, stdout or stderr is in the way\n"
 	"      --turns       take turns on the GPU with your other jobs that have --turns, if they\n"
 	"                    do not fit together. Starts cudawd, which decides whose turn it is,\n"
 	"                    and which ends after the last job. 'cudaw turns' shows who runs\n"
@@ -315,6 +318,7 @@ int cmd_run(int argc, char **argv)
 		{"name", required_argument, NULL, 'n'},
 		{"trace", required_argument, NULL, 't'},
 		{"require", no_argument, NULL, 'r'},
+		{"snapshot", no_argument, NULL, 'S'},
 		{"turns", no_argument, NULL, 's'},
 		{"class", required_argument, NULL, 'c'},
 		{"weight", required_argument, NULL, 'w'},
@@ -345,6 +349,9 @@ int cmd_run(int argc, char **argv)
 			break;
 		case 'r':
 			require = true;
+			break;
+		case 'S':
+			run_prepare_snapshots();
 			break;
 		case 's':
 			turns = true;

@@ -13,12 +13,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -228,6 +232,47 @@ void run_warn_of_memory(void)
 	if (most && limit > most)
 		complain("warning: --mem: no GPU here has more than %s, so it limits nothing",
 			 format_bytes(text, most));
+}
+
+/*
+ * CRIU does not take io_uring, and libuv 1.52 (as in uvloop) has one in each event loop, whatever UV_USE_IO_URING says.
+ * All of its users go on without, as on a kernel that has none. The call has the same number on all machines.
+ */
+static bool refuse_io_uring(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	return !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ||
+	       (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+		!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+void run_prepare_snapshots(void)
+{
+	/* For connections between ranks: each machine has that address. */
+	static const char *const interfaces[] = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"};
+	static const char *const streams[] = {"stdin", "stdout", "stderr"};
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof(interfaces) / sizeof(interfaces[0]); i++)
+		setenv(interfaces[i], "lo", 0);
+	for (int fd = 0; fd < 3; fd++)
+		if (!fstat(fd, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+			complain(
+				"warning: --snapshot: %s is a %s, with which no snapshot can be taken; "
+				"expected a file or /dev/null",
+				streams[fd], S_ISSOCK(st.st_mode) ? "socket" : "pipe");
+	if (!refuse_io_uring())
+		complain(
+			"warning: --snapshot: the job may use io_uring, with which no snapshot can be "
+			"taken: %s",
+			strerror(errno));
 }
 
 const char *run_check_directory(char path[PATH_MAX], bool *there)
