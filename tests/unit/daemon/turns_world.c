@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define TICK_SIZE GIB /* moved in a tick: 51 GB/s */
+#define TICK_SIZE GIB /* moved in a tick by default: 51 GB/s */
 
 uint64_t world_mapped(const struct world *w, int gpu)
 {
@@ -168,9 +168,23 @@ void job_want(struct world *w, struct job *j)
 	turns_want(w->t, j->id, w->now);
 }
 
+static uint64_t rate(const struct job *j)
+{
+	return j->rate ? j->rate : TICK_SIZE;
+}
+
+/* It needed host memory, and has all of its own still. */
+static void give_nothing(struct world *w, struct job *j)
+{
+	j->nomem--;
+	j->does = j->mapped == j->total ? RUNS : OUT;
+	turns_ended(w->t, j->id, TURNS_NOMEM, w->now);
+	job_want(w, j);
+}
+
 static void give(struct world *w, struct job *j)
 {
-	uint64_t part = j->gives - j->freed < TICK_SIZE ? j->gives - j->freed : TICK_SIZE;
+	uint64_t part = j->gives - j->freed < rate(j) ? j->gives - j->freed : rate(j);
 	enum turns_end end = TURNS_OK;
 
 	if (part > size_less(j->mapped, j->keeps))
@@ -208,8 +222,8 @@ static void get(struct world *w, struct job *j)
 		turns_ended(w->t, j->id, TURNS_FAILED, w->now);
 		return;
 	}
-	if (room > j->mapped + TICK_SIZE)
-		room = j->mapped + TICK_SIZE;
+	if (room > j->mapped + rate(j))
+		room = j->mapped + rate(j);
 	if (room > j->mapped + part) {
 		ck_assert_msg(!w->exact, "more room than is free");
 		room = j->mapped + part;
@@ -257,6 +271,20 @@ static void run_on(struct world *w, struct job *j)
 	}
 }
 
+static bool works(const struct job *j)
+{
+	return j->id && j->does == RUNS && !j->asleep && !j->paused && !j->grow;
+}
+
+static int working(const struct world *w, int gpu)
+{
+	int n = 0;
+
+	for (const struct job *j = w->jobs; j < w->jobs + JOBS; j++)
+		n += works(j) && j->gpu == gpu;
+	return n;
+}
+
 static void tick_job(struct world *w, struct job *j)
 {
 	if (!j->id || j->silent)
@@ -264,8 +292,10 @@ static void tick_job(struct world *w, struct job *j)
 	run_on(w, j);
 	switch (j->does) {
 	case RUNS:
-		if (!j->asleep && !j->paused && !j->grow)
-			j->served_ms += TICK_MS;
+		if (!works(j))
+			break;
+		j->served_ms += TICK_MS;
+		j->had_ms += TICK_MS / working(w, j->gpu);
 		break;
 	case DRAINS:
 		j->drained_ms += TICK_MS;
@@ -277,7 +307,10 @@ static void tick_job(struct world *w, struct job *j)
 		}
 		break;
 	case GIVES:
-		give(w, j);
+		if (j->nomem)
+			give_nothing(w, j);
+		else
+			give(w, j);
 		break;
 	case GETS:
 		get(w, j);

@@ -38,6 +38,8 @@ struct job {
 	double drained_at;     /* its kernels end then */
 	double patience_until; /* or the yield ends */
 	double lingers_ms;     /* they take so long; 0: a moment */
+	uint64_t rate;         /* bytes that it gives or gets in a tick; 0: a GiB */
+	int nomem;             /* so many yields find no host memory */
 	bool breaks;           /* its copy fails half way */
 	uint64_t keeps;        /* its copies fail when it has no more than that; 0: they do not */
 	int fills_failed;      /* of a job that cannot take its memory back; -1: it can */
@@ -59,7 +61,8 @@ struct job {
 	bool pinned;                          /* and it cannot give memory meanwhile */
 	int refused;                          /* allocations that failed */
 	double served_ms;                     /* that it ran and worked */
-	double drained_ms;                    /* that its kernels ran on when it was to leave */
+	double had_ms;     /* the same, shared with those that did so on its GPU */
+	double drained_ms; /* that its kernels ran on when it was to leave */
 	double wants_since, longest_wait;
 	int stopped; /* yields while it ran and worked */
 };
