@@ -39,6 +39,7 @@ START_TEST(one_that_a_higher_class_keeps_out_gets_a_turn)
 	struct account *waiter = waits(t, 90, 0, 0);
 
 	turns_need(t, elsewhere->id, 1, CAPACITY + GIB, CAPACITY + GIB, NOW);
+	turns_context(t, waiter->id, 1, GIB, NOW);
 	if (_i)
 		first->class = TURNS_BATCH;
 	ck_assert(!is_stopped(first, NOW));
@@ -312,17 +313,41 @@ START_TEST(one_that_cannot_grow_makes_way_for_one_that_fits)
 }
 END_TEST
 
+/* By a higher class, or by one that answers nothing. */
 START_TEST(one_that_starves_does_not_wait_behind_one_that_is_kept_out)
 {
-	struct account *other, *waiter;
+	struct account *first = interactive(40), *other, *waiter;
 
 	t->settings.quantum_ms = QUANTUM;
-	interactive(40);
+	if (_i) {
+		first->class = TURNS_BATCH;
+		turns_aside(t, first->id, NOW);
+	}
 	other = runs(t, 50);
 	waits(t, 70, 200000, 0);
 	waiter = waits(t, 50, 100000, 50000);
 	ck_assert(is_stopped(other, NOW));
 	ck_assert_uint_eq(other->leaves_for, waiter->id);
+}
+END_TEST
+
+/* It has just failed to give memory itself, and its other GPU is being handed over: it is the next one all the same. */
+START_TEST(one_that_cannot_give_keeps_its_place)
+{
+	struct account *other = runs(t, 50), *pair[2] = {runs(t, 0), runs(t, 0)}, *first;
+
+	t->settings.quantum_ms = QUANTUM;
+	for (int i = 0; i < 2; i++)
+		turns_need(t, pair[i]->id, 1, i ? 0 : 90 * GIB, 90 * GIB, NOW);
+	pair[1]->phase = PHASE_OUT;
+	turns_want(t, pair[1]->id, NOW);
+	ck_assert_uint_eq(successor(t, pair[0], NOW), pair[1]->id);
+	first = waits(t, 70, 200000, 0);
+	turns_need(t, first->id, 0, 40 * GIB, 70 * GIB, NOW);
+	turns_need(t, first->id, 1, 0, GIB, NOW);
+	first->giving.until = NOW + AFTER;
+	waits(t, 50, 100000, 50000);
+	ck_assert(!is_stopped(other, NOW + 20));
 }
 END_TEST
 
@@ -491,7 +516,9 @@ int main(void)
 	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, one_that_cannot_grow_makes_way_for_one_that_fits, 0, 2);
-	tcase_add_test(cases, one_that_starves_does_not_wait_behind_one_that_is_kept_out);
+	tcase_add_test(cases, one_that_cannot_give_keeps_its_place);
+	tcase_add_loop_test(cases, one_that_starves_does_not_wait_behind_one_that_is_kept_out, 0,
+			    2);
 	tcase_add_test(cases, one_with_two_gpus_goes_first_as_others_do);
 	tcase_add_test(cases, those_without_memory_go_first_one_after_the_other);
 	suite_add_tcase(suite, cases);

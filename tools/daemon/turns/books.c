@@ -204,6 +204,11 @@ bool books_is_out(const struct account *m)
 	return m->phase == PHASE_OUT || m->phase == PHASE_ENTERS;
 }
 
+bool books_gives_nothing(const struct turns *t, const struct account *m)
+{
+	return t->now < m->giving.until || books_pinned_at(m) > 0 || m->paused;
+}
+
 /* It has been told to leave, and its kernels still run: that is its time. */
 static bool drains(const struct account *m)
 {

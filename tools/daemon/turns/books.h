@@ -59,6 +59,7 @@ struct account {
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool kept;      /* those of a higher class keep it out */
+	bool blocked;   /* the same, with those that are not asked for memory */
 	bool first; /* it gets its turn, or memory for an allocation, before those of a higher class */
 	bool told;  /* of its room, since it entered */
 	bool alone; /* its context was out once: it runs beside nobody */
@@ -125,6 +126,8 @@ bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);
 /* It does not run, also while it gets its memory. */
 bool books_is_out(const struct account *m);
+/* It is not asked for memory: it is silent, has just failed to give some, or cannot come to rest, or is paused. */
+bool books_gives_nothing(const struct turns *t, const struct account *m);
 /* It runs, and has work. */
 bool books_is_active(const struct account *m);
 /* It gets room as it comes, on each GPU; others get all at once. */

@@ -18,17 +18,22 @@ static uint64_t needed(const struct turns *t, const struct account *m, int gpu)
 	return 0;
 }
 
-/* It must not run beside those above on @gpu, or what they leave there is too little for it. */
-static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
+/*
+ * It must not run beside those above on @gpu, or what they leave there is too little for it. @all: or beside those, or
+ * what those leave, who are not asked for memory.
+ */
+static bool is_kept_on(const struct turns *t, const struct account *m, int gpu, bool all)
 {
 	uint64_t held = 0, there = t->there[gpu], bytes = needed(t, m, gpu);
 
+	if (!books_is_on(m, gpu))
+		return false;
 	FOR_EACH_MEMBER(t, x) {
-		if (!is_above(x, m)) {
+		if (!is_above(x, m) && !(all && x != m && books_gives_nothing(t, x))) {
 			there += books_context_for(t, m, x, gpu);
 			continue;
 		}
-		if (books_keeps_out(m, x) && books_is_on(m, gpu) && books_is_on(x, gpu))
+		if (books_keeps_out(m, x))
 			return true;
 		held += books_held(x, gpu);
 	}
@@ -38,10 +43,11 @@ static bool is_kept_on(const struct turns *t, const struct account *m, int gpu)
 
 void kept_look(const struct turns *t, struct account *m, bool wants)
 {
-	m->kept = false;
+	m->kept = m->blocked = false;
 	for (int g = 0; g < TURNS_GPUS; g++) {
-		m->need[g].kept = wants && is_kept_on(t, m, g);
+		m->need[g].kept = wants && is_kept_on(t, m, g, false);
 		m->kept |= m->need[g].kept;
+		m->blocked |= wants && is_kept_on(t, m, g, true);
 	}
 }
 

@@ -154,14 +154,12 @@ enum rank {
 static enum rank rank_victim(const struct turns *t, const struct account *e,
 			     const struct account *x, bool head)
 {
-	if (x == e || x->slot || t->now < x->giving.until || x->phase == PHASE_LEAVING ||
-	    t->now < x->safe_until)
-		return RANK_NOT;
-	if (books_pinned_at(x) > 0)
+	if (x == e || x->slot || x->phase == PHASE_LEAVING || t->now < x->safe_until ||
+	    books_gives_nothing(t, x))
 		return RANK_NOT;
 	if (books_is_out(x))
-		return x->paused ? RANK_NOT : x->wants ? RANK_WAITS : RANK_OUT;
-	if (x->paused || (books_is_on_drained(t, x) && !x->given && !x->ngrows))
+		return x->wants ? RANK_WAITS : RANK_OUT;
+	if (books_is_on_drained(t, x) && !x->given && !x->ngrows)
 		return RANK_NOT;
 	if (books_is_idle(x) && !x->ngrows)
 		return RANK_IDLE;
@@ -648,7 +646,7 @@ static void serve(struct turns *t)
 		bool head = true;
 
 		for (size_t j = 0; j < i; j++)
-			head &= queue[j]->kept || !books_share_gpu(queue[i], queue[j]);
+			head &= queue[j]->blocked || !books_share_gpu(queue[i], queue[j]);
 		if (!wants_turn(t, queue[i]) || !slots_are_free(t, queue[i]) ||
 		    t->norders + TURNS_MEMBERS > sizeof(t->orders) / sizeof(t->orders[0]))
 			continue;
