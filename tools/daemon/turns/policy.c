@@ -8,7 +8,7 @@
 #define RESIDENCE_MIN_MS    2000
 #define RESIDENCE_MAX_MS    120000
 #define RESIDENCE_HANDOVERS 5
-#define WOKEN_LEAD_MS       1000  /* that a member which was idle must be behind in virtual time */
+#define WOKEN_LEAD_MS       1000 /* of virtual time, that one which was idle is behind: see turns.h */
 #define STUCK_MS            5000  /* without news, until others may have a hand-over beside it */
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
 #define ENDS_MS             12000 /* for which one that ends is served before others */

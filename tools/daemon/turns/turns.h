@@ -22,7 +22,8 @@
  *
  * Fairness is by virtual time: the time that a member ran, divided by its weight, and shared by the
  * members that ran on the GPU at once. Members that fit together are left alone, the driver divides
- * the GPU between them.
+ * the GPU between them. One that wants to run again after it was idle need not wait for the end of a turn: if it has
+ * had a second less than one of its class that runs, that one is stopped for it after its residence.
  */
 #include <stdbool.h>
 #include <stddef.h>
