@@ -219,17 +219,20 @@ START_TEST(room_that_is_not_taken_is_there_for_others)
 	shows(liar, 0, now);
 	decide(now);
 	ck_assert_int_eq(ordered(TURNS_ROOM, liar), 90 * GIB);
-	next = waits(60);
 	says_it_fills(liar, 0, &now, 29000);
 	ck_assert_int_eq(books_free(t, 0), 10 * GIB);
-	ck_assert_int_eq(next->phase, PHASE_OUT);
-	says_it_fills(liar, 0, &now, 2000);
+	says_it_fills(liar, 0, &now, 1500);
+	next = waits(60);
+	says_it_fills(liar, 0, &now, 500);
 	ck_assert_int_eq(next->phase, PHASE_ENTERS);
 	ck_assert_uint_eq(books_room(next), 60 * GIB);
 	ck_assert_int_eq(books_free(t, 0), 40 * GIB);
 	/* It had the GPU. */
 	ck_assert_double_ge(liar->vtime, 30000);
 	ck_assert_double_lt(liar->vtime, 31000);
+	/* It waits anew, and longer each time until it has run. */
+	ck_assert_double_gt(liar->wait_since, NOW + 30000);
+	ck_assert_double_ge(liar->taking.until, NOW + 40000);
 	/* It takes its memory after all, and runs. */
 	shows(liar, 90, now);
 	turns_mapped(t, liar->id, 90 * GIB, now);
@@ -240,20 +243,55 @@ START_TEST(room_that_is_not_taken_is_there_for_others)
 }
 END_TEST
 
+/* Words that tell of no more keep no hand-over: its room goes to the next one, and that was its turn. */
+START_TEST(a_hand_over_is_kept_by_memory)
+{
+	struct account *liar = waits(90), *next = waits(60);
+	double now = NOW;
+
+	decide(now);
+	says_it_fills(liar, 0, &now, 5000);
+	ck_assert(liar->slot);
+	says_it_fills(liar, 0, &now, 200);
+	ck_assert_int_eq(liar->phase, PHASE_LEAVING);
+	ck_assert_uint_eq(liar->leaves_for, next->id);
+	ck_assert_double_ge(liar->vtime, 5000);
+	ck_assert_double_gt(liar->wait_since, NOW + 5000);
+	turns_ended(t, liar->id, TURNS_OK, now);
+	decide(now);
+	ck_assert_int_eq(ordered(TURNS_ROOM, next), 60 * GIB);
+	turns_need(t, next->id, 0, 60 * GIB, 60 * GIB, now);
+	turns_ended(t, next->id, TURNS_OK, now);
+	turns_give(t, next->id, now);
+	decide(now + 9000);
+	ck_assert_int_eq(ordered(TURNS_YIELD, next), -1);
+	decide(now + 10100);
+	ck_assert_int_eq(ordered(TURNS_YIELD, next), 50 * GIB);
+}
+END_TEST
+
 START_TEST(room_that_is_taken_slowly_is_kept)
 {
 	struct account *slow = waits(90);
 	double now = NOW;
 
-	decide(now); /* of which NVML says nothing yet */
-	says_it_fills(slow, 0, &now, 100);
 	waits(60);
-	for (uint64_t gib = 0; gib < 90; gib += 2) {
-		says_it_fills(slow, gib, &now, 20000);
-		ck_assert_int_eq(slow->phase, PHASE_ENTERS);
+	slow->filled = 90 * GIB; /* in the turn before */
+	decide(now);             /* of which NVML says nothing yet */
+	for (uint64_t gib = 1; gib <= 90; gib++) {
+		says_it_fills(slow, gib, &now, 4000);
+		ck_assert(slow->slot);
 		ck_assert_int_eq(books_free(t, 0), 10 * GIB);
 	}
-	/* It has all, and copies. */
+}
+END_TEST
+
+START_TEST(room_that_is_taken_is_kept)
+{
+	struct account *slow = waits(90);
+	double now = NOW;
+
+	decide(now);
 	says_it_fills(slow, 90, &now, 60000);
 	ck_assert_int_eq(slow->phase, PHASE_ENTERS);
 }
@@ -296,7 +334,7 @@ START_TEST(words_that_free_nothing_keep_no_gpu)
 	ck_assert_int_eq(ordered(TURNS_YIELD, first), 20 * GIB);
 	for (; now < NOW + 8000; now += 100) {
 		turns_freed(t, first->id, 0, now);
-		turns_mapped(t, first->id, 60 * GIB, now);
+		turns_mapped(t, first->id, 60 * GIB + (uint64_t)(now - NOW), now);
 		decide(now);
 	}
 	ck_assert(!next->slot);
@@ -341,7 +379,9 @@ int main(void)
 	tcase_add_test(cases, one_that_gives_before_all_is_shown);
 	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
 	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
+	tcase_add_test(cases, a_hand_over_is_kept_by_memory);
 	tcase_add_test(cases, room_that_is_taken_slowly_is_kept);
+	tcase_add_test(cases, room_that_is_taken_is_kept);
 	tcase_add_test(cases, room_is_kept_longer_while_others_give);
 	tcase_add_test(cases, words_that_free_nothing_keep_no_gpu);
 	tcase_add_test(cases, room_on_several_gpus_is_what_was_given);

@@ -72,6 +72,7 @@ struct account {
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from; /* what it had when its yield began */
 	uint64_t freed;      /* by that yield, so far */
+	uint64_t filled;     /* of PHASE_ENTERS: the most that it had, as it says */
 	uint64_t most_out;   /* when it had given most: so much host memory it has made */
 	uint32_t leaves_for; /* of PHASE_LEAVING: who gets the memory; 0: nobody */
 	struct grow grows[TURNS_GROWS]; /* in the order of their beginning on each GPU */
@@ -180,6 +181,8 @@ uint64_t books_room(const struct account *m);
 void books_end_room(struct account *m);
 /* @m was given so much room, in all, on each GPU. */
 void books_give_room(struct account *m, const uint64_t *room, double now);
+/* @m could have run, as it had all room, and has not taken it: that was its turn. */
+void books_charge_left(struct turns *t, struct account *m);
 /* Others may have the room that @m does not take. */
 void books_take_room_back(struct turns *t, struct account *m, double now);
 /* Give the GPUs of @m's hand-over to others. */

@@ -6,6 +6,7 @@
 #define BACK_OFF_MS      10000  /* for a member that did not come to rest */
 #define BACK_OFF_RESTS   20.0   /* at most so many times what it had for its kernels */
 #define RETRY_MS         1000   /* for a member that could not take memory back */
+#define LEFT_MS          10000  /* for a member that did not take what it was given */
 #define CONTEXT_RETRY_MS 600000 /* for a member that could not give its context */
 
 void books_end_handover(struct turns *t, struct account *m)
@@ -57,8 +58,10 @@ void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
 		return;
 	set_mapped(m, bytes);
 	/* Of a yield it is the last word, and its end follows. */
-	if (m->phase != PHASE_LEAVING)
+	if (m->phase != PHASE_LEAVING && bytes > m->filled)
 		progress(t, m, now);
+	if (bytes > m->filled)
+		m->filled = bytes;
 }
 
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
@@ -110,16 +113,21 @@ static void back_off(struct turns *t, struct account *m, struct back_off *b, dou
 	b->until = t->now + b->ms;
 }
 
+void books_charge_left(struct turns *t, struct account *m)
+{
+	m->vtime += (t->now - m->phase_since) / m->weight;
+	m->wait_since = t->now;
+	back_off(t, m, &m->taking, LEFT_MS);
+}
+
 void books_take_room_back(struct turns *t, struct account *m, double now)
 {
 	books_end_room(m);
 	if (m->phase != PHASE_ENTERS)
 		return;
-	/* It could have run. */
-	m->vtime += (now - m->phase_since) / m->weight;
+	books_charge_left(t, m);
 	books_end_handover(t, m);
 	books_set_phase(m, PHASE_OUT, now);
-	back_off(t, m, &m->taking, RETRY_MS);
 }
 
 /* It had to give its context, and kept it: not again soon, and whoever was to run without that cannot. */

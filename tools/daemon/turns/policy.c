@@ -458,6 +458,8 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
+	if (x->phase == PHASE_ENTERS && books_has_all_room(x))
+		books_charge_left(t, x);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (x->need[g].room <= books_has(x, g))
 			x->need[g].room = 0;
@@ -606,6 +608,7 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	if (e->phase == PHASE_OUT) {
 		books_set_phase(e, PHASE_ENTERS, t->now);
 		e->told = false;
+		e->filled = 0;
 	}
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {

@@ -190,7 +190,7 @@ void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now);
  * which they make room at once, if it takes it within 12 s. It is not stopped before that turn is over.
  */
 void turns_ends(struct turns *t, uint32_t id, double now);
-/* Running total of its yield; and all that it has on its GPUs. */
+/* Running total of its yield; and all that it has on its GPUs: it is news only if it is more than before. */
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
 /* Its kernels have ended, of a member that is to leave; as after turns_freed(). */
