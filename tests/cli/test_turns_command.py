@@ -6,13 +6,14 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
 
-from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch
+from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch, stop
 from harness import PATIENCE, TESTS, check, sleeping_as, until
 from json_docs import check_documented
 from proclib import descriptors
@@ -626,6 +627,43 @@ def test_there_is_one_daemon():
     daemon.process.kill()
     daemon.process.wait()
     Member(Daemon(directory)).wait("welcome")
+
+
+def test_a_socket_that_is_removed():
+    """It listens there again, also in a directory that was removed and made again."""
+    for remove in (lambda: os.unlink(daemon.path), lambda: shutil.rmtree(directory.path)):
+        directory = Directory()
+        daemon = Daemon(directory)
+        members = [Member(daemon)]
+        members[0].wait("welcome")
+        remove()
+        daemon.passed_ms += 1000
+        daemon.set_clock()
+        until(daemon.answers, 5, "it listens again")
+        members.append(Member(daemon))
+        members[1].wait("welcome")
+        equal(len([line for line in daemon.ask("list") if line.startswith("member ")]), 2)
+        equal(Daemon(directory).wait_end()[0], 1, "the exit code of a second daemon")
+
+
+def test_one_whose_directory_another_daemon_has():
+    """It ends, and leaves the socket of the other one alone."""
+    directory = Directory()
+    first = Daemon(directory)
+    member = Member(first)
+    member.wait("welcome")
+    stop(first.process.pid)
+    shutil.rmtree(directory.path)
+    os.mkdir(directory.path, 0o700)
+    second = Daemon(directory)
+    first.process.send_signal(signal.SIGCONT)
+    first.passed_ms += 1000
+    first.set_clock()
+    code, said = first.wait_end()
+    equal(code, 1)
+    contains(said, "another daemon listens there now")
+    until(lambda: member.closed, 5, "the member's connection ends")
+    Member(second).wait("welcome")
 
 
 def test_it_ends_after_its_last_member():

@@ -32,6 +32,11 @@ void connections_init(int fd, bool take_everybody, const struct connection_actio
 	act = *actions;
 }
 
+void connections_listen(int fd)
+{
+	listener = fd;
+}
+
 struct connection *connections_next(const struct connection *previous)
 {
 	for (int i = previous ? previous - connections + 1 : 0; i < CONNECTIONS_MAX; i++)

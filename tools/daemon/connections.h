@@ -64,6 +64,9 @@ struct connection_actions {
 /* Take connections of @listener. @everybody: not only of the same user. */
 void connections_init(int listener, bool everybody, const struct connection_actions *actions);
 
+/* From now on those of another listener. */
+void connections_listen(int listener);
+
 /* Put what poll(2) is to wait for into @fds; returns how many, at most CONNECTIONS_POLL. */
 #define CONNECTIONS_POLL (2 * CONNECTIONS_MAX + 1)
 int connections_poll(struct pollfd fds[CONNECTIONS_POLL]);

@@ -122,8 +122,25 @@ static void read_rules_again(void)
 	rules_reread();
 }
 
-/* Until a signal comes, or, with @users_own, nobody needs the daemon for CONF_LINGER. */
-static void serve(bool users_own)
+/* Where nobody is connected, a daemon that is not found does no harm. False: another one is found in its place. */
+static bool keep_socket(struct daemon_socket *opened, double now)
+{
+	static double looked_ms;
+
+	if (now - looked_ms < SOCKET_LOOK_MS)
+		return true;
+	looked_ms = now;
+	if (socket_look(opened))
+		return false;
+	connections_listen(opened->fd);
+	return true;
+}
+
+/*
+ * Until a signal comes, or, for a daemon of a user, nobody needs it for CONF_LINGER. Returns an exit code: a failure
+ * where another daemon has taken its place.
+ */
+static int serve(struct daemon_socket *opened)
 {
 	bool needed = true; /* until the wait that has just ended */
 	double needed_ms = 0;
@@ -138,15 +155,20 @@ static void serve(bool users_own)
 		hooks_look();
 		if (needed)
 			needed_ms = now;
-		if (users_own && now - needed_ms >= linger)
-			return;
+		if (opened->users_own && now - needed_ms >= linger)
+			break;
 		needed = connections_next(NULL);
+		if (needed && !keep_socket(opened, now))
+			return EXIT_FAILURE;
 		patience = clock_shorter(members_patience(now), connections_patience(now));
 		patience = clock_shorter(patience, hooks_patience(now));
-		if (users_own && !needed)
+		if (needed)
+			patience = clock_shorter(patience, SOCKET_LOOK_MS);
+		else if (opened->users_own)
 			patience = clock_shorter(patience, needed_ms + linger - now);
 		wait_for_connections(patience);
 	}
+	return EXIT_SUCCESS;
 }
 
 /* Of options with a key of conf.h, getopt_long(3) returns the key plus this. */
@@ -253,8 +275,7 @@ int main(int argc, char **argv)
 	}
 	catch_signals();
 	connections_init(opened.fd, opened.everybody, &actions);
-	serve(opened.users_own);
-	code = EXIT_SUCCESS;
+	code = serve(&opened);
 out:
 	socket_remove();
 	return code;

@@ -22,8 +22,12 @@
 #define LOCK_WAIT_US 10000
 #define BACKLOG      64
 
-static int directory = -1; /* of the socket; -1: it is not ours */
-static char name[NAME_MAX + 1];
+/* Of a socket that this process has made. */
+static int directory = -1; /* -1: it has made none */
+static int locked = -1;
+static bool in_rundir;
+static char parent[PATH_MAX], name[NAME_MAX + 1];
+static struct stat made; /* its name, when that was made */
 
 static struct sockaddr_un address(void)
 {
@@ -56,11 +60,12 @@ static int lock(void)
 		usleep(LOCK_WAIT_US);
 		fd = rundir_lock(directory, lock_name);
 	}
+	locked = fd;
 	return fd < 0 ? fd : 0;
 }
 
 /* Returns a descriptor or a negative errno. */
-static int listen_here(mode_t mode)
+static int listen_here(bool everybody)
 {
 	struct sockaddr_un addr = address();
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -71,7 +76,8 @@ static int listen_here(mode_t mode)
 	if (unlinkat(directory, name, 0) && errno != ENOENT)
 		goto err_close;
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) ||
-	    fchmodat(directory, name, mode, 0) || listen(fd, BACKLOG))
+	    fchmodat(directory, name, everybody ? 0666 : 0600, 0) ||
+	    fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) || listen(fd, BACKLOG))
 		goto err_close;
 	return fd;
 
@@ -81,56 +87,74 @@ err_close:
 	return err;
 }
 
-static int listen_locked(mode_t mode, const char *where, struct daemon_socket *opened)
+static int listen_locked(struct daemon_socket *opened)
 {
 	int err = lock();
 
 	if (err) {
-		pr_err("%s: %s", where,
+		pr_err("%s/%s: %s", parent, name,
 		       err == -EAGAIN ? "another daemon already listens there" : strerror(-err));
 		return err;
 	}
-	opened->fd = listen_here(mode);
+	opened->fd = listen_here(opened->everybody);
 	if (opened->fd >= 0)
 		return 0;
-	pr_err("no socket in %s: %s", where, strerror(-opened->fd));
+	pr_err("%s/%s cannot be made: %s", parent, name, strerror(-opened->fd));
 	return opened->fd;
 }
 
-static int open_path(const char *path, struct daemon_socket *opened)
+/* Returns a descriptor or a negative errno with @why. */
+static int open_parent(const char **why)
+{
+	int fd;
+
+	if (in_rundir)
+		return rundir_create(parent, geteuid(), why);
+	fd = open(*parent ? parent : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	*why = strerror(errno);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_at_path(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char parent[PATH_MAX];
 
-	if (!slash || !slash[1] || strlen(slash + 1) > 64 || slash - path >= PATH_MAX - 1) {
+	if (!slash || !slash[1] || strlen(slash + 1) > 64 || slash - path >= PATH_MAX) {
 		pr_err("%s: expected an absolute path", path);
 		return -EINVAL;
 	}
-	snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path) + 1, path);
+	snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
 	snprintf(name, sizeof(name), "%s", slash + 1);
-	directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (directory < 0) {
-		pr_err("%s: %s", parent, strerror(errno));
-		return -errno;
-	}
-	opened->everybody = geteuid() == 0;
-	return listen_locked(opened->everybody ? 0666 : 0600, path, opened);
+	return 0;
 }
 
-static int open_users_own(struct daemon_socket *opened)
+static int open_in_rundir(void)
 {
-	char path[PATH_MAX];
 	const char *why;
-	int err = rundir_path(geteuid(), path, sizeof(path), &why);
+	int err = rundir_path(geteuid(), parent, sizeof(parent), &why);
 
-	directory = err ? err : rundir_create(path, geteuid(), &why);
-	if (directory < 0) {
-		pr_err("%s cannot be used: %s", path, why);
-		return directory;
-	}
+	if (err)
+		pr_err("%s cannot be used: %s", parent, why);
 	snprintf(name, sizeof(name), "%s", DAEMON_NAME);
-	opened->users_own = true;
-	return listen_locked(0600, path, opened);
+	return err;
+}
+
+/* NULL for @path: in the runtime directory. */
+static int open_own(const char *path, struct daemon_socket *opened)
+{
+	const char *why;
+	int err;
+
+	in_rundir = opened->users_own = !path;
+	opened->everybody = path && geteuid() == 0;
+	err = path ? open_at_path(path) : open_in_rundir();
+	if (err)
+		return err;
+	directory = open_parent(&why);
+	if (directory >= 0)
+		return listen_locked(opened);
+	pr_err("%s cannot be used: %s", parent, why);
+	return directory;
 }
 
 /* The socket that systemd has passed to this process. False: none. */
@@ -153,13 +177,59 @@ static bool take_passed(struct daemon_socket *opened)
 int socket_open(const char *path, struct daemon_socket *opened)
 {
 	*opened = (struct daemon_socket){.fd = -1};
-	if (path)
-		return open_path(path, opened);
-	return take_passed(opened) ? 0 : open_users_own(opened);
+	return !path && take_passed(opened) ? 0 : open_own(path, opened);
+}
+
+/* Whoever connects to the path comes to this process. */
+static bool is_found(void)
+{
+	char path[sizeof(parent) + sizeof(name)];
+	struct stat found;
+
+	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	return !lstat(path, &found) && found.st_dev == made.st_dev && found.st_ino == made.st_ino;
+}
+
+/* In the directory that is there now. */
+static int listen_again(struct daemon_socket *opened)
+{
+	int err, fd = -1;
+
+	if (locked >= 0)
+		rundir_unlock(locked);
+	err = lock();
+	if (!err)
+		fd = listen_here(opened->everybody);
+	if (fd < 0)
+		return err;
+	close(opened->fd);
+	opened->fd = fd;
+	return 0;
+}
+
+int socket_look(struct daemon_socket *opened)
+{
+	int was = directory, err;
+	const char *why;
+
+	if (directory < 0 || is_found())
+		return 0;
+	directory = open_parent(&why);
+	err = directory < 0 ? 0 : listen_again(opened);
+	if (directory < 0 || !is_found()) {
+		if (directory >= 0)
+			close(directory);
+		directory = was;
+	} else {
+		close(was);
+	}
+	if (err == -EAGAIN)
+		pr_err("%s/%s: another daemon listens there now: this one ends", parent, name);
+	return err == -EAGAIN ? err : 0;
 }
 
 void socket_remove(void)
 {
-	if (directory >= 0)
+	if (directory >= 0 && is_found())
 		unlinkat(directory, name, 0);
 }

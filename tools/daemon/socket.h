@@ -17,6 +17,14 @@ struct daemon_socket {
 /* Listen at @path, or, for NULL, as above. Returns 0 or a negative errno, after a message. */
 int socket_open(const char *path, struct daemon_socket *opened);
 
+/*
+ * Where the socket that this process has made is not found at its path any more, with its directory or without, listen
+ * there again: @opened has another descriptor then. What cannot be made now is tried at the next call. Returns 0, or
+ * -EAGAIN after a message: another daemon listens there.
+ */
+#define SOCKET_LOOK_MS 1000
+int socket_look(struct daemon_socket *opened);
+
 /* Remove the socket's name, if we made it. The lock stays until the process ends. */
 void socket_remove(void);
 
