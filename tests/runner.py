@@ -28,6 +28,7 @@ import glob
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -121,12 +122,11 @@ def kill_group(pid):
 
 def ended_within(pid, limit):
     """True where the process ends within @limit seconds; it is left to be waited for."""
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-            return True
-        time.sleep(0.01)
-    return False
+    fd = os.pidfd_open(pid)
+    try:
+        return bool(select.select([fd], [], [], limit)[0])
+    finally:
+        os.close(fd)
 
 
 def judge_tap(test, status):
