@@ -44,6 +44,7 @@ TAIL_LINES = 100    # of a test that failed without a case
 MOST_UNSTABLE = 3   # of all runs that have the file of --unstable
 CERTAIN_STATUS = 3  # of a test with a failure that is certain
 SANITIZER_STATUS = 86   # UBSan beside ASan writes no file; it ends the process with the Makefile's status
+LONGEST = 10    # tests that a run of more names
 LOOK_S = 0.5    # between looks at how busy the processors are
 SKIP_STATUS = 77
 POINT = re.compile(r"(not )?ok\b(?: +(\d+))? *-? *((?:\\#|[^#])*?) *(?:# *(skip)\b *(.*))?$", re.IGNORECASE)
@@ -401,6 +402,9 @@ def main():
     if args.unstable:
         with open(args.unstable, "a", encoding="utf-8") as file:
             file.writelines(f"{case}\n" for case in unstable)
+    if len(tests) > LONGEST:
+        print("most of the processors: " + ", ".join(
+            f"{test.name} {test.cpu:.0f} s" for test in sorted(tests, key=lambda test: -test.cpu)[:LONGEST]))
     for case in unstable:
         print(f"UNSTABLE {case}")
     total = {word: sum(test.count(word) for test in tests) for word in WORD}
