@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests in which each driver call of an operation fails once. Checksums are on, so that their
-calls fail too, except under TSan, which is slow.
+calls fail too, except under TSan, which is slow. The job has a slab of small buffers and a large one: each more
+has the same calls again.
 """
 import collections
 import os
@@ -18,7 +19,7 @@ MUST_BE_SAID = ("cuCtxSynchronize", "cuMemcpyDtoHAsync_v2", "cuMemUnmap", "cuMem
 
 
 def holding(*args, **env):
-    job = Job("hold", *args, env={"CUDAW_VERIFY": "0" if TSAN else "1", **env})
+    job = Job("hold", "--buffers", 4, *args, env={"CUDAW_VERIFY": "0" if TSAN else "1", **env})
     job.wait_line("holding")
     return job
 

@@ -3,7 +3,8 @@
  * Fills buffers on the GPU, says "holding", and makes no CUDA call until a line comes on stdin;
  * then it verifies every byte. Whatever calls the driver sees in between are those of a pause and
  * a resume. --verify 0 leaves out the end, so that the calls before it can be counted; --until-eof
- * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros.
+ * 1 verifies at every line and ends when no more come; --zeros N adds a buffer of N MiB of zeros;
+ * --buffers N: only so many, from the smallest on.
  * --close-listener 1 closes the last of the listening sockets that the process has, before it says
  * that it holds. --initialised 1: first it only initialises CUDA, says "initialised", and waits for a
  * line, without any context.
@@ -17,6 +18,7 @@
 static const size_t sizes[] = {1000, 4096, 300000, 2 << 20, (5 << 20) + 512, 9 << 20};
 #define NBUFFERS (sizeof(sizes) / sizeof(sizes[0]))
 
+static unsigned long nbuffers = NBUFFERS;
 static unsigned long verify = 1;
 static unsigned long zeros;
 static unsigned long until_eof;
@@ -91,17 +93,20 @@ int main(int argc, char **argv)
 	const struct step_option options[] = {{"verify", &verify},
 					      {"zeros", &zeros},
 					      {"until-eof", &until_eof},
+					      {"buffers", &nbuffers},
 					      {"close-listener", &close_listener},
 					      {"initialised", &initialised}};
 	CUdeviceptr data[NBUFFERS], zero = 0;
 	struct kernels kernels;
 	char line[16];
 
-	step_parse(argc, argv, options, 5);
+	step_parse(argc, argv, options, 6);
+	if (nbuffers > NBUFFERS)
+		step_die("hold: has %zu buffers", NBUFFERS);
 	if (initialised)
 		wait_without_context();
 	kernels_init(&kernels);
-	for (size_t b = 0; b < NBUFFERS; b++)
+	for (size_t b = 0; b < nbuffers; b++)
 		fill(&kernels, &data[b], sizes[b], (uint32_t)b + 1);
 	if (zeros) {
 		CALL(cuMemAlloc_v2(&zero, zeros << 20));
@@ -118,14 +123,14 @@ int main(int argc, char **argv)
 				break;
 			step_die("hold: nobody is there any more");
 		}
-		for (size_t b = 0; verify && b < NBUFFERS; b++)
+		for (size_t b = 0; verify && b < nbuffers; b++)
 			check(data[b], sizes[b], (uint32_t)b + 1);
 		if (verify && zeros)
 			check_zeros(&kernels, zero);
 		printf("hold: %s\n", verify ? "every byte right" : "done");
 		fflush(stdout);
 	} while (until_eof);
-	for (size_t b = 0; verify && b < NBUFFERS; b++)
+	for (size_t b = 0; verify && b < nbuffers; b++)
 		CALL(cuMemFree_v2(data[b]));
 	return 0;
 }
