@@ -7,7 +7,7 @@ import socket
 import tempfile
 
 from simlib import SCRATCH, TSAN
-from gpulib import RUNTIME_DIR, Job, check
+from gpulib import RUNTIME_DIR, Job, ask, check, told  # noqa: F401
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 LARGE_MIB = 64 if TSAN else 256     # enough for something to happen while it is copied
@@ -32,24 +32,6 @@ def end_of(client):
         while chunk := client.recv(65536):
             text += chunk
     return (text.decode().splitlines() or ["nothing"])[-1]
-
-
-def ask(job, request, *fds):
-    """The lines of the job's answer to a request of the protocol, with which descriptors come."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(os.path.join(RUNTIME_DIR, f"{job.pid}.sock"))
-        socket.send_fds(client, [request.encode() + b"\n"], fds)
-        text = b""
-        while chunk := client.recv(65536):
-            text += chunk
-    return text.decode().splitlines()
-
-
-def told(job, key):
-    """A value of the job's status; None where it is absent."""
-    values = [line.split(" ", 1)[1] for line in ask(job, "status") if line.startswith(key + " ")]
-    return values[0] if values else None
 
 
 def counter(mib=64, **env):

@@ -73,7 +73,7 @@ def a_request_that_comes_during_the_pause():
     job = counter(**HELD)
     hold("out")
     clients = [connected(job, f"pause {release}\n".encode()) for release in ("memory", "all")]
-    equal(job.state(), "pausing", "the state, which is told after both have been heard")
+    job.wait_state("pausing")   # which is told after both have been heard
     let_go("out")
     for client in clients:
         equal((end_of(client), gpu_used()), ("end ok", 0), "the answer, and what it uses")
