@@ -11,6 +11,7 @@ import tempfile
 from gpulib import CUDAW, SCRATCH, Job, Skip, check, cudaw, equal, main
 
 NOBODY = 65534
+MIB = 256
 
 
 def fails(code, *args):
@@ -20,7 +21,7 @@ def fails(code, *args):
 
 
 def counter(**options):
-    job = Job("counter", "--mib", 256, "--steps", 1000000, "--step-ms", 5, **options)
+    job = Job("counter", "--mib", MIB, "--steps", 1000000, "--step-ms", 5, **options)
     job.wait_steps(3)
     return job
 

@@ -8,6 +8,8 @@ from gpulib import Job, check, gpu_used, idle_gpu_used, jobs, main, until
 ENDLESS = ("--steps", 1000000, "--step-ms", 2)
 LIMIT = 15
 
+MIB = 1024
+
 
 def paused(program, *args):
     job = Job(program, *args, *ENDLESS)
@@ -44,7 +46,7 @@ def sigterm_with_a_handler_in_python():
 
 def sigkill_leaves_nothing():
     idle = idle_gpu_used()
-    ends(paused("counter", "--mib", 1024), signal.SIGKILL, -signal.SIGKILL)
+    ends(paused("counter", "--mib", MIB), signal.SIGKILL, -signal.SIGKILL)
     until(lambda: gpu_used() <= idle, 10, "the GPU's memory is as before")
 
 

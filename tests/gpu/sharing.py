@@ -13,7 +13,7 @@ from gpulib import (Job, check, cudaw, cudaw_ok, equal, figure, gpu_count, jobs,
                     same_lines, seeded)
 
 STEPS, STEP_MS, STILL, PAUSES = 120, 10, 0.1, 5
-MIB, OBJECTS = 2, 48
+MIB, OBJECTS, BALLAST = 2, 48, 320
 UNSUPPORTED = 6     # the exit code of cudaw pause
 FOREVER = 100000000
 MANY = 60000        # lines that a pipe holds
@@ -149,7 +149,7 @@ def small_allocations_are_shared_after_a_resume():
     """A resume maps many small allocations at once, and memory of one such mapping is shared then."""
     for release in ("memory", "all"):
         # It makes a step for each line that it gets.
-        job = Job("sharing", *arguments("--ipc", 1, "--kib", 300, "--ballast", 320, "--late", 4,
+        job = Job("sharing", *arguments("--ipc", 1, "--kib", 300, "--ballast", BALLAST, "--late", 4,
                                         "--each-line", 1, steps=FOREVER), name="sharing")
         job.process.stdin.write("\n" * 2)
         job.wait_steps(2)

@@ -7,11 +7,12 @@ import time
 from gpulib import Job, check, cudaw_ok, equal, is_blocked, is_pending, main, seeded
 from proclib import threads_of
 
+MIB = 256
 ENDLESS = ("--steps", 1000000, "--step-ms", 5)
 
 
 def counter(*args):
-    job = Job("counter", "--mib", 256, *ENDLESS, *args)
+    job = Job("counter", "--mib", MIB, *ENDLESS, *args)
     job.wait_steps(3)
     return job
 
@@ -64,7 +65,7 @@ def a_burst_of_signals():
 
 def before_the_first_cuda_call():
     """The job does not die of the signal; it is held where it begins to use the GPU."""
-    job = Job("counter", "--mib", 256, "--start-line", 1, *ENDLESS)
+    job = Job("counter", "--mib", MIB, "--start-line", 1, *ENDLESS)
     job.wait_line("before CUDA")
     job.send(signal.SIGUSR1)
     time.sleep(0.5)     # nobody answers to it yet

@@ -10,6 +10,7 @@ from simlib import SCRATCH, TSAN
 from gpulib import RUNTIME_DIR, Job, ask, check, told  # noqa: F401
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
+COUNTER_MIB = 16
 LARGE_MIB = 64 if TSAN else 256     # enough for something to happen while it is copied
 
 
@@ -34,7 +35,7 @@ def end_of(client):
     return (text.decode().splitlines() or ["nothing"])[-1]
 
 
-def counter(mib=64, **env):
+def counter(mib=COUNTER_MIB, **env):
     job = Job("counter", "--mib", mib, *ENDLESS, env=env)
     job.wait_steps(3)
     return job

@@ -16,7 +16,7 @@ shutil.copy(os.path.join(BUILD, "tests", "preload", "peercred.so"), LIBRARY)    
 
 
 def loaded(mode="run", **env):
-    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 10, mode=mode,
+    job = Job("counter", "--mib", 16, "--steps", 1000000, "--step-ms", 10, mode=mode,
               env={"LD_PRELOAD": LIBRARY, **env})
     job.wait_steps(3)
     return job

@@ -44,7 +44,7 @@ def gives_up(job, pattern):
 
 
 def paused_job(release, **env):
-    job = Job("counter", "--mib", 512, "--steps", 1000000, "--step-ms", 10, env=env)
+    job = Job("counter", "--mib", 128, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     cudaw_ok("pause", "--release", release, job.pid)
     return job
@@ -67,12 +67,12 @@ def names_the_gpu(release, amount):
 
 
 def a_resume_names_the_gpu():
-    names_the_gpu("memory", r"lacks 0\.\d\d GiB of the 0\.50 GiB that are needed")
+    names_the_gpu("memory", r"lacks 0\.\d\d GiB of the 0\.13 GiB that are needed")
 
 
 def a_resume_of_the_context_names_the_gpu():
     """Without NVML; nobody else had memory of the GPU, so that what it had is known."""
-    names_the_gpu("all", r"has less free than the 0\.57 GiB that are needed")
+    names_the_gpu("all", r"has less free than the 0\.19 GiB that are needed")
 
 
 def a_resume_names_who_has_the_memory():
@@ -84,7 +84,7 @@ def a_resume_names_who_has_the_memory():
     with open(os.path.join(libraries, "holders"), "w", encoding="ascii") as file:
         file.write(f"{1 << 30} {100 * MIB}\n{job.pid} {99 * MIB}\n{1 << 30} {2 * MIB}\n"
                    f"{other.pid} {held}\n{1 << 30} 9999\n{1 << 30} 999\n")
-    gives_up(job, f"{GPU} lacks 0.57 GiB of the 0.57 GiB that are needed, after 0.5 s; "
+    gives_up(job, f"{GPU} lacks 0.19 GiB of the 0.19 GiB that are needed, after 0.5 s; "
              fr"{other.pid}( \(hog\))? has \d\.\d GiB, {1 << 30} has 100 MiB, {1 << 30} has 2.0 MiB, "
              "2 more have the rest; the job stays paused")
     with open(os.path.join(libraries, "holders"), "w", encoding="ascii"):

@@ -105,7 +105,7 @@ def too_few_addresses():
 
 def waiting():
     """A job that waits for GPU memory, and the process that has it."""
-    job = Job("counter", "--mib", 256, *ENDLESS)
+    job = Job("counter", "--mib", 32, *ENDLESS)
     job.wait_steps(3)
     return job, waits_for_memory(job)
 

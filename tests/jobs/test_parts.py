@@ -17,7 +17,8 @@ from gpulib import (BUILD, CUDAW, Group, Job, base_environment, check, cudaw, cu
 from harness import contains
 from lease import EVERYTHING, Lease
 
-SIZE_MIB = 96
+SIZE_MIB = 24
+PART = 5 * MIB      # more than one of the large buffers, of 4 MiB
 HALF = 8        # copies of 1 MiB that are let through
 
 
@@ -37,23 +38,23 @@ def finish(job):
 def out_in_parts_and_back_in_parts():
     job = started()
     lease, before = Lease(job), process_used(job.pid)
-    freed = lease.take(20 * MIB)
-    check(20 * MIB <= freed < 40 * MIB, f"{freed} bytes were freed")
+    freed = lease.take(PART)
+    check(PART <= freed < 2 * PART, f"{freed} bytes were freed")
     left = lease.last("mapped")
     check(lease.phase("drain") > 0 and lease.phase("copy") > 0, f"the phases are of {lease.seen}")
     equal(process_used(job.pid), before - (freed >> 20), "the MiB on the GPU after a yield")
     job.check_still()
     equal(job.state(), "waiting", "the state of a job that has yielded")
-    more = lease.take(20 * MIB)
-    check(20 * MIB <= more < 40 * MIB, f"{more} bytes were freed then")
+    more = lease.take(PART)
+    check(PART <= more < 2 * PART, f"{more} bytes were freed then")
     equal(lease.last("mapped"), left - more, "the bytes that are mapped")
     equal(process_used(job.pid), before - (freed >> 20) - (more >> 20), "the MiB after two yields")
     job.check_still()
-    lease.send(f"room {(SIZE_MIB - 20) * MIB}")
+    lease.send(f"room {SIZE_MIB * MIB - PART}")
     mapped = 0
-    while mapped <= (SIZE_MIB - 40) * MIB:      # a slow fill says how far it is
+    while mapped <= SIZE_MIB * MIB - 2 * PART:      # a slow fill says how far it is
         mapped = int(lease.until("mapped"))
-    check(mapped <= (SIZE_MIB - 20) * MIB, f"{mapped} bytes are mapped")
+    check(mapped <= SIZE_MIB * MIB - PART, f"{mapped} bytes are mapped")
     time.sleep(0.3)
     job.check_still()
     equal(job.state(), "waiting", "the state of a job that has room for a part")
@@ -64,12 +65,12 @@ def out_in_parts_and_back_in_parts():
 
 def room_that_grows_during_the_fill():
     job = started()
-    lease = Lease(job)
+    lease, before = Lease(job), process_used(job.pid)
     lease.take(EVERYTHING)
-    for mib in range(0, SIZE_MIB, 8):
+    for mib in range(0, SIZE_MIB, 2):
         lease.send(f"room {mib * MIB}")
         time.sleep(0.01)
-    check(process_used(job.pid) < 2 * SIZE_MIB, "it has more than it has room for")
+    check(process_used(job.pid) < before, "it has more than it has room for")
     job.check_still()
     lease.fill()
     finish(job)
@@ -79,7 +80,7 @@ def the_users_pause_wins():
     for release in ("all", "memory"):
         job = started()
         lease = Lease(job)
-        lease.take(20 * MIB)
+        lease.take(PART)
         cudaw_ok("pause", "--release", release, job.pid)
         equal(job.state(), "paused", "the state after cudaw pause")
         equal(process_used(job.pid) or 0, 0 if release == "all" else LEFT_MIB, "the MiB on the GPU")
@@ -102,7 +103,7 @@ def resuming(job, *options):
 def a_resume_waits_for_its_turn():
     job = started()
     lease = Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     job.pause()
     done = cudaw("resume", "--timeout", 0.5, job.pid)
     equal((done.returncode, job.state()), (5, "paused"), "the exit code of a resume that gets no turn, and the state")
@@ -146,7 +147,7 @@ def a_lease_that_is_lost_comes_back():
         if moment == "yielding":
             lease.send(f"yield {EVERYTHING}")
         else:
-            lease.take(20 * MIB)
+            lease.take(PART)
         if moment == "paused":
             job.pause()
         lease.hang_up()
@@ -162,7 +163,7 @@ def a_lease_that_is_lost_comes_back():
 def a_part_is_out_while_memory_is_not_there():
     job = started()
     lease = Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     other, _ = hog()
     lease.send(f"room {EVERYTHING}")
     job.wait_state("waiting")
@@ -177,7 +178,7 @@ def snapshots():
     for release in ("all", "memory"):
         job = started(CUDAW_RELEASE=release)
         lease = Lease(job)
-        lease.take(20 * MIB)
+        lease.take(PART)
         path = os.path.join(SCRATCH, f"snapshot-{release}")
         cudaw_ok("snapshot", "--gpu-only", job.pid, path)
         cudaw_ok("verify", path)
@@ -190,7 +191,7 @@ def snapshots():
 def a_fill_that_fails_waits_for_another_room():
     job = started(CUDAW_SIM_FAULT="cuCheckpointProcessRestore:1:999")
     lease = Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     cudaw_ok("pause", "--release", "all", job.pid)
     cudaw_ok("resume", "--no-wait", job.pid)
     lease.send(f"room {EVERYTHING}")
@@ -205,7 +206,7 @@ def a_fill_that_fails_waits_for_another_room():
 def a_process_image_has_no_lease():
     job = started()
     lease, asks = Lease(job), Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     path = os.path.join(SCRATCH, "image")
     asks.send(f"snapshot pause image {path}")
     equal(asks.until("end"), "ok", "the end of the snapshot")
@@ -221,7 +222,7 @@ def a_process_image_has_no_lease():
 def trims_change_nothing():
     job = started()
     lease = Lease(job)
-    freed = lease.take(20 * MIB)
+    freed = lease.take(PART)
     before = process_used(job.pid)
     cudaw_ok("trim", job.pid)
     equal(process_used(job.pid), before, "the MiB on the GPU after a trim")
@@ -234,7 +235,7 @@ def signals_reach_the_program():
     """The handler of SIGINT runs at once, and the program ends when it has its memory; SIGKILL is not handled."""
     job = started()
     lease = Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     job.send(signal.SIGINT)
     job.check_still()
     equal(job.state(), "waiting", "the state after SIGINT")
@@ -242,7 +243,7 @@ def signals_reach_the_program():
     check("every word right" in job.result(), "the job did not verify its memory")
     job = started()
     lease = Lease(job)
-    lease.take(20 * MIB)
+    lease.take(PART)
     job.send(signal.SIGKILL)
     job.wait_end()
     equal(process_used(job.pid), None, "the MiB of a job that was killed")

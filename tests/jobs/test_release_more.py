@@ -15,7 +15,7 @@ MEMORY, ALL = ("--release", "memory"), ("--release", "all")
 
 
 def counter(*args, **env):
-    job = Job("counter", "--mib", 64, *args, "--steps", 1000000, "--step-ms", 10, env=env)
+    job = Job("counter", "--mib", 16, *args, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 

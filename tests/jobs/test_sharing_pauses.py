@@ -4,4 +4,4 @@
 from simlib import shared
 from gpulib import main
 
-main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=2, OBJECTS=2, PAUSES=3))
+main(*shared("sharing.py", STEPS=60, STEP_MS=3, STILL=0.04, MIB=2, OBJECTS=2, BALLAST=64, PAUSES=3))

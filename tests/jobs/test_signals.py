@@ -85,7 +85,7 @@ def after_a_one_shot_handler():
 
 
 def running(**env):
-    job = Job("counter", "--mib", 64, "--steps", 1000000, "--step-ms", 10, env=env)
+    job = Job("counter", "--mib", 16, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
 
@@ -224,12 +224,12 @@ early = [handlers(how) for how in HOW if HOW[how] != 4]
 own = [(f"the program's own by {how}", lambda how=how: without_names(how)) for how in HOW if HOW[how] in (1, 2)]
 early.append((handlers(list(HOW)[3])[0], unsanitized(handlers(list(HOW)[3])[1])))
 
-main(*shared("signals.py", leave_out=("while_a_capture_is_open",),
+main(*shared("signals.py", MIB=16, leave_out=("while_a_capture_is_open",),
              sanitizers_leave_out=("handlers_of_the_program",)),
      *early, *own, one_is_named, after_a_one_shot_handler, other_signals, a_signal_by_number, no_signal, nonsense_for_a_signal,
      one_signal_for_both, unsanitized(sigterm_that_pauses_and_was_handled_before_cudaw),
      a_one_shot_handler_that_raises_again, a_handler_too_big_for_the_alternate_stack,
      a_cancelled_thread_ends_where_it_says, sighup_does_not_resume, unsanitized(a_set_uid_program),
      exit_while_paused_before_cuda, sigkill_does_not_block_the_next_start,
-     *shared("exits.py", leave_out=("sigterm_with_such_a_handler_and_the_runtime",),
+     *shared("exits.py", MIB=64, leave_out=("sigterm_with_such_a_handler_and_the_runtime",),
              sanitizers_leave_out=("sigterm_with_a_handler_in_python",)))

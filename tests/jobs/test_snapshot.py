@@ -14,12 +14,12 @@ from simlib import HELD, MIB, hold, is_quiet, let_go, passed, unsanitized
 from json_docs import check_documented
 from gpulib import BUILD, Group, Job, check, cudaw, cudaw_ok, equal, main, until
 import snapshotlib
-from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, no_host_memory, told
+from snapshotjobs import COUNTER_MIB, LARGE_MIB, ask, contents, counter, finish, directory, no_host_memory, told
 
 
-def paused_into(path, mib=64, **env):
+def paused_into(path, **env):
     """A job that a signal has paused into a snapshot."""
-    job = counter(mib, CUDAW_SNAPSHOT_DIR=path, **env)
+    job = counter(CUDAW_SNAPSHOT_DIR=path, **env)
     job.pause("signal")
     until(lambda: told(job, "snapshot") == path, 30, "the job is in its snapshot")
     return job
@@ -32,7 +32,7 @@ def a_signal_pauses_into_a_snapshot():
     cudaw_ok("verify", path)
     found = json.loads(cudaw_ok("inspect", "--json", path))
     equal(found["process"]["pid"], job.pid, "the pid in the manifest")
-    check(found["totals"]["bytes"] >= 64 * MIB, f"totals are {found['totals']}")
+    check(found["totals"]["bytes"] >= COUNTER_MIB * MIB, f"totals are {found['totals']}")
     equal([phase["name"] for phase in found["phases"] if phase["name"] != "release"],
           ["drain", "copy", "unmap", "write"], "the phases")
     equal(found["devices"][0]["memory"] > 0 and found["devices"][0]["major"] > 0, True,
@@ -400,7 +400,7 @@ def a_snapshot_that_cannot_be_written_keeps_the_memory():
     job = counter(CUDAW_SNAPSHOT_DIR=path)
     job.pause("signal")
     until(lambda: "found thesis in it" in (job.status()["reason"] or ""), 10, "the reason is told")
-    check(int(told(job, "paused")) >= 64 * MIB, "the host memory it keeps")
+    check(int(told(job, "paused")) >= COUNTER_MIB * MIB, "the host memory it keeps")
     job.resume("signal")
     finish(job)
 

@@ -143,7 +143,7 @@ def a_pause_holds_where_the_disk_is_full():
     for by in ("command", "signal"):
         job = counter()
         hold("out")
-        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (16 * MIB, resource.RLIM_INFINITY))
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (4 * MIB, resource.RLIM_INFINITY))
         snapshot = Snapshot(job, "--gpu-only")
         job.wait_state("pausing")
         pause(job, by, "--no-wait")

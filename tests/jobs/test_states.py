@@ -17,7 +17,7 @@ GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
 ENDING = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 
 
-def counter(mib=64, **env):
+def counter(mib=16, **env):
     job = Job("counter", "--mib", mib, *ENDLESS, env=env)
     job.wait_steps(3)
     return job
@@ -182,7 +182,7 @@ def two_wait_for_memory(room_for):
 def the_reason_for_waiting():
     job = waiting()
     reason = job.status()["reason"] or ""
-    check("66.0 MiB" in reason and "GPU memory" in reason, f"the reason is {reason!r}")
+    check("18.0 MiB" in reason and "GPU memory" in reason, f"the reason is {reason!r}")
     check_ps_says(job, reason)
     job.pause()
 

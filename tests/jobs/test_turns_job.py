@@ -15,7 +15,7 @@ from harness import until
 from lease import EVERYTHING, Lease
 from daemonlib import IDLE_MS, Daemon, Member, member
 
-SIZE_MIB = 48
+SIZE_MIB = 24
 MEETINGS_S = 5      # of the processes of a job that could not come to rest alone
 CONTEXT_MIB = 64    # of the simulated GPU; without NVML the job takes a guess, which is more
 
@@ -48,7 +48,7 @@ def introduction():
 
 def turns():
     job, lease = counting()
-    for size in (20 * MIB, EVERYTHING):
+    for size in (10 * MIB, EVERYTHING):
         freed = lease.take(size)
         check(freed >= min(size, SIZE_MIB * MIB), f"{freed} bytes were freed")
         left = lease.last("mapped")
@@ -65,7 +65,7 @@ def turns():
 
 def a_released_job_needs_room_for_its_context():
     job, lease = counting()
-    left = lease.take(20 * MIB) and lease.last("mapped")
+    left = lease.take(10 * MIB) and lease.last("mapped")
     _, total = lease.need()
     cudaw_ok("pause", "--release", "all", job.pid)
     mapped, with_context = lease.need()

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#define WORDS (16UL << 20)
+#define WORDS (1UL << 20)
 
 static void *create_and_destroy(void *arg)
 {

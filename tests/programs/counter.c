@@ -23,7 +23,7 @@ struct buffer {
 	uint32_t seed;
 };
 
-static unsigned long total_mib = 64;
+static unsigned long total_mib = 16;
 static unsigned long nbuffers = 16;
 static unsigned long verify;
 static unsigned long chunk_mib; /* 0: cuMemAlloc() */
