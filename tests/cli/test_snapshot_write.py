@@ -15,7 +15,7 @@ import time
 from clilib import Skip, cudaw, equal, contains, main, scratch
 from snapshotlib import (CHUNK, MKSNAPSHOT, contents, is_whole, manifest, run_mksnapshot, write)
 
-KILLS = 30 if os.environ.get("SANITIZE") else 200     # sanitized programs are slow
+KILLS = 30 if os.environ.get("SANITIZE") else 60      # sanitized programs are slow
 CHUNKS = 20
 
 

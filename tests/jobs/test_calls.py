@@ -30,8 +30,8 @@ def soak(cycles, *args, **env):
     equal(errors_of_cudaw(job), [], "what cudaw says on stderr")
 
 
-def threads_through_50_pauses():
-    soak(50, "--threads", 4)
+def threads_through_20_pauses():
+    soak(20, "--threads", 4)
 
 
 def threads_in_several_contexts():
@@ -209,19 +209,19 @@ def a_fork_while_the_driver_is_bound():
 
 
 def nothing_leaks():
-    """A job that makes no call itself is the same after 5 pauses and after 50 more."""
+    """A job that makes no call itself is the same after 5 pauses and after 20 more."""
     job = Job("hold")
     job.wait_line("holding")
     paused_and_resumed(job, 5)
     before = settled(job.pid)
-    paused_and_resumed(job, 50)
+    paused_and_resumed(job, 20)
     # A copy of the job's 16 MiB would show.
-    check_no_leak(before, settled(job.pid, before), 400, 8, counted_by_us=not SANITIZED)
+    check_no_leak(before, settled(job.pid, before), 160, 8, counted_by_us=not SANITIZED)
     job.tell()
     check("every byte right" in job.result(), "the job did not verify its memory")
 
 
-main(threads_through_50_pauses, threads_in_several_contexts, several_devices,
+main(threads_through_20_pauses, threads_in_several_contexts, several_devices,
      only_the_memory_is_released, each_device_is_given_back, while_a_capture_is_open,
      a_capture_that_does_not_end, captures_that_end_with_their_owner,
      each_thread_has_a_stream_of_its_own, a_stream_has_the_handle_of_one_that_ends_with_its_context,

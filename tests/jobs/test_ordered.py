@@ -8,7 +8,7 @@ import subprocess
 from simlib import MIB, SANITIZED, process_used, shared
 from gpulib import CUDAW, PATIENCE, Job, base_environment, check, cudaw_ok, equal, main, until
 
-STEPS = 60 if SANITIZED else 200
+STEPS = 60
 BUSY = 2    # see ordered.c
 ORDER = """\
   its own stream gets it at once: yes

@@ -244,7 +244,7 @@ def a_discarded_job_leaves_no_rank():
     equal({pid for pid in others if not is_zombie(pid)}, set(), "the ranks after it")
 
 
-PAUSES = 5 if SANITIZED else 20
+PAUSES = 5
 
 main(*shared("ranks.py", 2, PAUSES),
      *shared("ranks.py", 4, PAUSES),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The soak of tests/gpu on the simulated driver: SOAK_CYCLES cycles of each kind, 12 without that; and
+"""The soak of tests/gpu on the simulated driver: SOAK_CYCLES cycles of each kind, 8 without that; and
 many more steps of stream-ordered memory, in streams of all kinds that come and go.
 """
 import os
@@ -8,7 +8,7 @@ import os
 from simlib import SANITIZED, shared
 from gpulib import Job, check, main
 
-CYCLES = int(os.environ.get("SOAK_CYCLES", "12"))
+CYCLES = int(os.environ.get("SOAK_CYCLES", "8"))
 
 
 def stream_ordered_memory():

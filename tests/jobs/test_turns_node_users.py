@@ -41,7 +41,7 @@ def a_liar(path):
 def turns(path):
     many = ranks("many", "sharing", 2, "--objects", 4, "--mib", 8, "--ballast", 40, CUDAW_TURNS=path)
     one = counting("one", 140, FOREVER, CUDAW_TURNS=path)
-    for _ in range(6):
+    for _ in range(3):
         take_turns((many, one))
     finish(one)
     many.wait_steps(many.steps() + 3)

@@ -20,9 +20,9 @@ def one_process():
     stop(job, [job.pid])
     equal((states("first"), on_gpu("first")), (["paused"], 0), "its state, and its bytes on the GPU")
     other = counting("second", 200, FOREVER)
-    other.wait_steps(20)
+    other.wait_steps(5)
     job.send(signal.SIGCONT)
-    take_turns([job, other], 10)
+    take_turns([job, other])
     finish(other)
     finish(job)
 
