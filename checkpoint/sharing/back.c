@@ -72,10 +72,17 @@ static struct sharing_member *find_unreleased(void)
 	return sharing_find(judge_released, &verdict);
 }
 
+/* In a pause, a member that is as far has given back all that it can. */
+static bool keeps_memory(const struct sharing_member *m)
+{
+	return !m->error && m->answer.cycle == m->cycle && m->answer.stage == SHARING_RELEASED;
+}
+
 static int await_released(struct sharing_wait *w, double limit_ms)
 {
 	double until_ms = sharing_waited_ms() + limit_ms;
-	bool pauses = sharing.stage != SHARING_RELEASED;
+	const bool is_pause = sharing.stage != SHARING_RELEASED;
+	bool pauses = is_pause;
 	size_t held = objects_shared_held();
 
 	/* Else it may have said that it has failed to resume. */
@@ -96,7 +103,7 @@ static int await_released(struct sharing_wait *w, double limit_ms)
 			return 0;
 		if (sharing_is_cancelled(w))
 			return sharing_fail_wait(w, -ECANCELED, m, "was waited for");
-		if (sharing_waited_ms() > until_ms)
+		if (sharing_waited_ms() > until_ms || (is_pause && !pauses && keeps_memory(m)))
 			return sharing_fail_wait(w, -ETIME, m, "has not given its memory back");
 		usleep(SHARING_LOOK_MS * 1000);
 	}

@@ -124,7 +124,7 @@ int sharing_saved(struct sharing_wait *w);
 
 /*
  * The process has given its memory back; in a yield, what it is to give. On success all have, or have failed to, and
- * none has imported memory of this one any more.
+ * none has imported memory of this one any more. One that has failed to give such memory back is not waited for.
  */
 int sharing_released(struct sharing_wait *w);
 

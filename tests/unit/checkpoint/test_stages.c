@@ -227,6 +227,21 @@ START_TEST(one_that_goes_back_waits_for_one_that_may_have_its_memory)
 }
 END_TEST
 
+/* A member that has failed to give an import back is RELEASED all the same, and does not try again in the pause. */
+START_TEST(one_that_pauses_does_not_wait_for_memory_that_another_one_keeps)
+{
+	struct sharing_wait w = waiting();
+
+	begin();
+	sharing.stage = SHARING_SAVED;
+	sharing.members[0].holds = true;
+	peers[0].answer.holds = SHARING_HOLDS_MEMORY;
+	ck_assert_int_eq(sharing_released(&w), -ETIME);
+	ck_assert(strstr(w.text, "process 1, which shares memory with this one, has not given"));
+	ck_assert_double_lt(now_ms, 1100);
+}
+END_TEST
+
 /* The rest is released later. */
 START_TEST(one_that_has_failed_to_resume_says_so_still)
 {
@@ -287,6 +302,7 @@ int main(void)
 	tcase_add_test(tc, one_that_is_whole_sees_another_one_go_back);
 	tcase_add_test(tc, one_that_goes_back_waits_for_none_that_has_got_nothing);
 	tcase_add_test(tc, one_that_goes_back_waits_for_one_that_may_have_its_memory);
+	tcase_add_test(tc, one_that_pauses_does_not_wait_for_memory_that_another_one_keeps);
 	tcase_add_test(tc, one_that_has_failed_to_resume_says_so_still);
 	tcase_add_test(tc, memory_that_is_on_its_way_counts_as_held);
 	suite_add_tcase(suite, tc);
