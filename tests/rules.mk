@@ -5,10 +5,10 @@ FUZZ_TARGETS := container cubin elf ptx name snapshot ticket lines conf
 FUZZ_SECONDS ?= 60
 # Sanitizers make a search of the toolkit's libraries take minutes, and of one thread TSan says nothing.
 ONE_THREAD := $(addprefix tests/unit/,kparams/%.c tools/%.c daemon/%.c vmem/test_suballoc.c vmem/test_translate.c wrapper/test_rewrite.c \
-	      checkpoint/test_control_state.c checkpoint/test_control_joint.c checkpoint/test_control_model.c \
-	      checkpoint/test_gate_model.c checkpoint/test_sharing_model.c)
-# Nor do they bear a handler after each of their own instructions.
-UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %/test_gate_handlers.c) \
+	      checkpoint/test_control_state.c checkpoint/test_control_joint.c)
+# Nor do they bear a handler after each of their own instructions; and models, which try all interleavings, take three
+# times as long, and what they try allocates nothing.
+UNIT_TESTS := $(patsubst tests/%.c,$(O)/tests/%,$(filter-out $(if $(SANITIZE),%_libs.c %_model.c %/test_gate_handlers.c) \
 	      $(if $(filter thread,$(SANITIZE)),$(ONE_THREAD)),$(wildcard tests/unit/*/test_*.c tests/sim/test_*.c))) \
 	      $(if $(filter thread,$(SANITIZE)),,$(FUZZ_TARGETS:%=$(O)/tests/fuzz/replay_%))
 # Not a test: it makes snapshots for some.
@@ -244,10 +244,10 @@ NOT_SANITIZED += $(filter-out %_write.py,$(wildcard tests/cli/test_*.py)) \
 	kinds managed memory ordered pointers restore_refused snapshot snapshot_faults translated))
 endif
 # The longest tests come first and the unit tests last, so that no long one runs alone at the end.
-PY_TESTS := $(wildcard $(addprefix tests/jobs/test_,turns_job.py sharing.py) tests/guests/test_*.py \
-	    $(addprefix tests/jobs/test_,faults.py snapshot_pauses.py parts.py shared.py translated.py) tests/cli/test_snapshot_write.py)
+PY_TESTS := $(wildcard $(addprefix tests/jobs/test_,turns_job.py turns_daemon.py) tests/guests/test_*.py \
+	    $(patsubst %,tests/jobs/test_%.py,pool snapshot_pauses sharing parts joint sharing_pauses objects))
 PY_TESTS += $(filter-out $(PY_TESTS),$(wildcard tests/jobs/test_*.py tests/cli/test_*.py))
-LONG_UNIT_TESTS := $(filter %/test_engine_fault_pairs %/test_kparams_libs,$(UNIT_TESTS))
+LONG_UNIT_TESTS := $(filter $(addprefix %/test_,engine_fault_pairs kparams_libs elf_libs control_model engine_parts steps tree),$(UNIT_TESTS))
 QUICK := $(addprefix tests/jobs/test_,crossing.py first_calls.py forked.py)
 TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNIT_TESTS) $(filter-out $(LONG_UNIT_TESTS),$(UNIT_TESTS))
 # Unit tests without threads and without a clock: a failure is no chance.
@@ -286,9 +286,9 @@ own-programs:
 	$(Q)tests/own-programs '$(DIR)' $(PACKAGES) $(GUEST_PACKAGES)
 
 # What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
-# Random orders of the unit tests last 3 s each there instead of 8, and 60 in "make soak".
+# Random orders of the unit tests last 1 s each there instead of 8, and 60 in "make soak".
 SLOW := tests/slow
-check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 3
+check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 1
 jobs_of = $(foreach t,$(1),$(or $(wildcard tests/jobs/test_$(t).py),$(error there is no tests/jobs/test_$(t).py)))
 ## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
 check-ci:
