@@ -42,15 +42,19 @@ def started(*extra, ranks=2, env=None, steps=FOREVER):
 
 def pause(release):
     said = cudaw_ok("pause", "--release", release, "sharing")
-    equal(states(), {"paused"}, "the states after cudaw pause")
+    found = rows()
+    equal({row["state"] for row in found}, {"paused"}, "the states after cudaw pause")
     check("on the GPU" not in said or release == "memory", f"cudaw pause says {said!r}")
-    used = {row["pid"]: process_used(row["pid"]) for row in rows() if release == "all"}
+    used = {row["pid"]: process_used(row["pid"]) for row in found if release == "all"}
     check(not any(used.values()), f"MiB that are still used, by process: {used}")
 
 
 def resume():
+    """Returns the rows of cudaw ps after it."""
     cudaw_ok("resume", "sharing")
-    equal(states(), {"running"}, "the states after cudaw resume")
+    found = rows()
+    equal({row["state"] for row in found}, {"running"}, "the states after cudaw resume")
+    return found
 
 
 def verified(job):
@@ -68,8 +72,7 @@ def shared(what, release, *extra, ranks=2):
             time.sleep(rng.uniform(0, 0.02))
             pause(release)
             job.check_still(STILL)
-            resume()
-            for row in rows():
+            for row in resume():
                 phases = row["resume_phases"]
                 times += [phases["imports"] if "sharing" in phases else 0]   # host memory stays
         figure(f"imports_{what}_{release}", statistics.median(times), "ms")
