@@ -130,7 +130,7 @@ def taken(job, *options, path=None):
     path = path or directory()
     said = json.loads(cudaw_ok("snapshot", "--json", *options, job.id, path))
     equal((said["processes"], said["pid"]), (len(job.pids), job.engines[0]), "the processes, and the first that uses CUDA")
-    check_documented("snapshot", said, every=False)
+    check_documented("snapshot", said, every=bool(said["resume"]))
     further = {one["pid"]: one for one in said["further"]}
     equal(sorted(further), job.engines[1:], "the further ones")
     for pid, one in further.items():
