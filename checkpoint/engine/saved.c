@@ -209,12 +209,19 @@ struct transfer saved_transfer(struct saved *s, const struct cuda_driver *drv,
 	};
 }
 
+/* The slots up to the last one of the regions from @from to @to, exclusive; at least @used. */
+static size_t used_slots(const struct saved *s, size_t from, size_t to, size_t used)
+{
+	for (size_t i = first_granule(s, from); i < first_granule(s, to); i++)
+		if (s->slots[i] < SLOT_MAX && s->slots[i] >= used)
+			used = s->slots[i] + 1;
+	return used;
+}
+
 /* A transfer that failed has given slots to other regions, too: these are free again. */
 void saved_settle(struct saved *s, size_t copied)
 {
-	for (size_t i = first_granule(s, copied); i < first_granule(s, s->copied); i++)
-		if (s->slots[i] < SLOT_MAX && s->slots[i] >= s->used_slots)
-			s->used_slots = s->slots[i] + 1;
+	s->used_slots = used_slots(s, copied, s->copied, s->used_slots);
 	s->copied = copied;
 }
 
@@ -265,53 +272,61 @@ bool saved_is_copied(const struct saved *s, size_t region)
 	return region >= s->copied || saved_has_arrived(s, region);
 }
 
-/* The users of the block of the pool that a granule is in; NULL: it is in none. */
-static uint32_t *users_of(const struct saved *s, size_t granule)
+static size_t lowest_slot(const struct saved *s, size_t region)
 {
-	return s->slots[granule] < SLOT_MAX
-		       ? s->block_users + s->slots[granule] * VMEM_GRANULE / HOSTPOOL_BLOCK
-		       : NULL;
+	uint32_t lowest = SLOT_MAX;
+
+	for (size_t i = first_granule(s, region); i < first_granule(s, region + 1); i++)
+		lowest = s->slots[i] < lowest ? s->slots[i] : lowest;
+	return lowest;
 }
 
 bool saved_let_go_begin(struct saved *s)
 {
 	if (used_spill(s))
 		return false;
-	s->block_users = calloc(hostpool_count() + 1, sizeof(*s->block_users));
-	if (!s->block_users)
+	s->used_from = calloc(s->nregions + 1, sizeof(*s->used_from));
+	if (!s->used_from)
 		return false;
-	s->first_kept = s->in;
-	for (size_t i = first_granule(s, s->in); i < s->ngranules; i++)
-		if (users_of(s, i))
-			++*users_of(s, i);
+	for (size_t i = s->nregions; i-- > s->copied;)
+		s->used_from[i] = used_slots(s, i, i + 1, s->used_from[i + 1]);
+	s->kept = s->back = s->copied;
+	s->lowest = SLOT_MAX;
+	saved_let_go(s);
 	return true;
 }
 
-static void let_region_go(struct saved *s, size_t region)
+static bool is_back(const struct saved *s, size_t region)
 {
-	for (size_t i = first_granule(s, region); i < first_granule(s, region + 1); i++) {
-		uint32_t *users = users_of(s, i);
+	return region < s->in || saved_has_arrived(s, region);
+}
 
-		if (users && !--*users)
-			hostpool_empty(users - s->block_users);
-	}
+static size_t blocks_of(size_t slots)
+{
+	return (slots * VMEM_GRANULE + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK;
 }
 
 void saved_let_go(struct saved *s)
 {
-	while (s->first_kept + 1 < s->nregions && saved_has_arrived(s, s->first_kept))
-		let_region_go(s, s->first_kept++);
+	while (s->back + 1 < s->nregions && is_back(s, s->back)) {
+		s->lowest = size_min(s->lowest, lowest_slot(s, s->back++));
+		/* Some of those that are still out are above it, or beside it. */
+		if (s->lowest < s->used_from[s->back])
+			continue;
+		for (size_t i = blocks_of(s->used_from[s->kept]);
+		     i-- > blocks_of(s->used_from[s->back]);)
+			hostpool_empty(i);
+		s->kept = s->back;
+	}
 }
 
 void saved_let_go_end(struct saved *s)
 {
-	free(s->block_users);
-	s->block_users = NULL;
-	if (s->copied >= s->first_kept)
-		return;
-	s->copied = s->nregions;
-	s->used_slots = 0;
-	saved_settle(s, s->first_kept);
+	saved_let_go(s);
+	s->copied = s->kept;
+	s->used_slots = s->used_from[s->kept];
+	free(s->used_from);
+	s->used_from = NULL;
 }
 
 size_t saved_live(const struct saved *s, size_t from, size_t to)
@@ -350,5 +365,5 @@ size_t saved_spilled_bytes(const struct saved *s)
 
 size_t saved_blocks(const struct saved *s)
 {
-	return (saved_host_bytes(s) + HOSTPOOL_BLOCK - 1) / HOSTPOOL_BLOCK;
+	return blocks_of(size_min(s->used_slots, s->pool_slots));
 }

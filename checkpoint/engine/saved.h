@@ -8,7 +8,7 @@
  *
  * What is out is a stack: the regions from @in on. More regions go out from the end of the list, and
  * come back from @in on, so what stays on the GPU never moves. The saved data of a region that came
- * back stays valid until the program runs: if it goes out again, it is not copied again.
+ * back stays valid until the program runs, or it is let go: if it goes out again, it is not copied again.
  *
  *	regions		| on the GPU      | on the GPU, and saved | out: saved alone |
  *			0                 copied                  in                 nregions
@@ -40,10 +40,13 @@ struct saved {
 	struct digest_kernel *kernels; /* of each context, while digests are taken */
 	size_t pool_slots;             /* slots in host memory; the others are in the spill file */
 	size_t used_slots;             /* by the regions from @copied on */
-	size_t first_kept; /* while contents are let go: the first region that has its own */
-	uint32_t
-		*block_users; /* of each block of the pool: granules of the regions from there on */
-	size_t scanned_slots; /* that all will have used, if they were counted; 0: not */
+	size_t scanned_slots;          /* that all will have used, if they were counted; 0: not */
+
+	/* While what is saved is let go: */
+	size_t *used_from; /* of each region: slots that those from there on use */
+	size_t back;       /* the regions before it have come back */
+	size_t kept;       /* those before it are let go */
+	size_t lowest;     /* slot of the regions from @copied to @back */
 };
 
 /*
@@ -106,16 +109,18 @@ bool saved_has_arrived(const struct saved *saved, size_t region);
 bool saved_is_copied(const struct saved *saved, size_t region);
 
 /*
- * From here to saved_let_go_end(), what is saved of a region that has come back is let go: the blocks of the pool
- * that hold nothing else are emptied while others are copied. The last region keeps its own, as nothing is copied
- * beside it. False: not begun, for lack of memory or as some of it is in the spill file.
+ * From here to saved_let_go_end(), what is saved of regions that have come back is let go, also by earlier transfers,
+ * if no region that is out has a slot above theirs: the blocks of the pool that hold nothing else are emptied while
+ * others are copied. So slots in use have no gaps, and all stays saved where the first regions have the lowest slots:
+ * after a pause, and after a restore. The last region keeps its own, as nothing is copied beside it. False: not begun,
+ * for lack of memory or as some of it is in the spill file.
  */
 bool saved_let_go_begin(struct saved *saved);
 
 /* Regions have arrived. Any thread, one at a time. */
 void saved_let_go(struct saved *saved);
 
-/* What was let go is no longer saved: @copied follows. */
+/* The workers have ended. What was let go is no longer saved: @copied follows. */
 void saved_let_go_end(struct saved *saved);
 
 /* Granules in which an allocation lives, of the regions from @from to @to, exclusive. */
