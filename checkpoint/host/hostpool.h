@@ -31,7 +31,7 @@ struct hostpool_block {
 	char *start;
 	bool pinned;
 	bool present; /* set by hostpool_populate(), cleared by hostpool_relax() */
-	bool filled;  /* by hostpool_take(), until hostpool_relax() */
+	bool filled;  /* by hostpool_take(), until its pages are given back */
 };
 
 /* Reserve address space for at least @count blocks. Returns 0 or a negative errno. */
@@ -40,8 +40,8 @@ int hostpool_grow(size_t count);
 /*
  * Take the memory file @fd, which another process has filled, for the first @count blocks of a pool that has none
  * yet. It has exactly their size, and a seal against shrinking, since to touch a block that is cut off would
- * raise a signal. The pages go back to the kernel, and ordinary blocks take their place, once they are not
- * needed (hostpool_relax()). Returns 0 or a negative errno. The caller closes @fd.
+ * raise a signal. When a block is not needed any more, its pages leave the file, whoever else has it, and an ordinary
+ * block takes its place. Returns 0 or a negative errno. The caller closes @fd.
  */
 int hostpool_take(int fd, size_t count);
 

@@ -253,6 +253,8 @@ void *hostmem_map(int fd, size_t size)
 
 bool hostmem_replace(void *start, size_t size)
 {
+	/* Without this they go only when nobody has the file any more. */
+	madvise(start, size, MADV_REMOVE);
 	if (mmap(start, size, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return false;

@@ -61,8 +61,8 @@ void hostmem_release(void *start, size_t size);
 void *hostmem_map(int fd, size_t size);
 
 /*
- * Put a reservation in the place of a part of what hostmem_map() returned: the pages go back. False: all is as
- * before.
+ * Put a reservation in the place of a part of what hostmem_map() returned, whose pages leave the file: nobody needs
+ * them. False: it is still mapped.
  */
 bool hostmem_replace(void *start, size_t size);
 
