@@ -146,7 +146,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	}
 	/* What was read so far is of no use, and another attempt needs the room. */
 	if (ret) {
-		hostpool_drop();
+		hostpool_drop(NULL);
 		spill_close();
 		claims_drop();
 		engine_publish();
@@ -174,7 +174,7 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 	engine_unpin(drv, NULL);
 	engine.held_slots = engine.saved.used_slots;
 	engine.saved.used_slots = 0;
-	hostpool_drop();
+	hostpool_drop(NULL);
 	spill_close();
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
 	engine.held = true;

@@ -64,8 +64,7 @@ void engine_trim(struct engine_op *op)
 	if (ctx)
 		hostpool_unpin(op->drv, ctx, 0, NULL);
 	gate_open();
-	hostpool_relax(true);
-	hostpool_drop();
+	hostpool_drop(NULL);
 	engine_publish();
 	vmem_get_stats(&after);
 	host = resident - hostpool_resident();
@@ -200,7 +199,7 @@ void engine_tidy(struct engine_op *op)
 	else if (engine_keeps_pages())
 		hostpool_relax(true);
 	else
-		hostpool_drop();
+		hostpool_drop(cancel);
 	engine_publish();
 	/* Work remains then, unless the operation that cancelled it changes that. */
 	if (__atomic_load_n(cancel, __ATOMIC_RELAXED))

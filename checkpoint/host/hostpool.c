@@ -202,40 +202,38 @@ void hostpool_unpin(const struct cuda_driver *drv, CUcontext ctx, size_t first, 
 	drv->cuCtxSetCurrent(NULL);
 }
 
+/* The block holds nothing: @advice is how the kernel gets its pages. */
+static void give_back(struct hostpool_block *b, int advice)
+{
+	b->present = false;
+	if (b->pinned)
+		return;
+	if (b->filled)
+		b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
+	else if (madvise(b->start, HOSTPOOL_BLOCK, advice))
+		pr_debug("madvise(%d): %s", advice, error_text(errno));
+}
+
 void hostpool_relax(bool ready)
 {
-	for (size_t i = 0; i < pool.count; i++) {
-		struct hostpool_block *b = &pool.blocks[i];
-
-		if (b->present && !ready)
-			continue;
-		b->present = false;
-		if (b->pinned)
-			continue;
-		if (b->filled)
-			b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
-		else if (madvise(b->start, HOSTPOOL_BLOCK, MADV_FREE))
-			pr_debug("MADV_FREE: %s", error_text(errno));
-	}
+	for (size_t i = 0; i < pool.count; i++)
+		if (ready || !pool.blocks[i].present)
+			give_back(&pool.blocks[i], MADV_FREE);
 }
 
 void hostpool_empty(size_t i)
 {
-	struct hostpool_block *b = &pool.blocks[i];
-
-	if (b->pinned)
-		return;
-	b->present = false;
-	if (b->filled)
-		b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
-	else
-		madvise(b->start, HOSTPOOL_BLOCK, MADV_DONTNEED);
+	give_back(&pool.blocks[i], MADV_DONTNEED);
 }
 
-void hostpool_drop(void)
+void hostpool_drop(const bool *cancel)
 {
-	while (pool.count && !pool.blocks[pool.count - 1].pinned)
-		hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
+	for (size_t i = pool.count; i-- > 0 && !is_cancelled(cancel);) {
+		if (i + 1 < pool.count || pool.blocks[i].pinned)
+			hostpool_empty(i);
+		else
+			hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
+	}
 	if (pool.count)
 		return;
 	free(pool.blocks);

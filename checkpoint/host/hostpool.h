@@ -7,9 +7,8 @@
  *
  * After a resume the pages stay, but the kernel may take them back when memory is short
  * (MADV_FREE), so that the pool costs the program and its control group nothing; where memory is short already, they
- * go at once. The kernel cannot
- * take pinned blocks back; at most CUDAW_HOST_POOL bytes of them are kept (a number with K, M, G or
- * T; by default a quarter of hostmem_limit(); 0 keeps nothing).
+ * go at once. The kernel cannot take pinned blocks back; at most CUDAW_HOST_POOL bytes of them are kept (a number with
+ * K, M, G or T; by default a quarter of hostmem_limit(); 0 keeps nothing).
  *
  * Pinning takes 20 ms a GiB, whatever the number of threads, and 2 MiB of the GPU a GiB, for its page tables,
  * until that is unpinned. 16 threads make large amounts of pages
@@ -17,7 +16,8 @@
  * MiB by 1 thread 9.6 ms, by 4 threads 2.0 to 4.0 ms, by 16 threads 8.5 ms; driver 580.159.04].
  * HOSTPOOL_TABLES() is the GPU memory that so many pinned bytes take, at most.
  *
- * One thread of the engine at a time uses it; the workers of a transfer only read.
+ * One thread of the engine at a time uses it; the workers of a transfer read what blocks there are, and one of them at a
+ * time empties blocks that none uses (hostpool_empty()).
  */
 #include "vmem/cuda_driver.h"
 
@@ -30,7 +30,7 @@
 struct hostpool_block {
 	char *start;
 	bool pinned;
-	bool present; /* set by hostpool_populate(), cleared by hostpool_relax() */
+	bool present; /* set by hostpool_populate(), until its pages are given back */
 	bool filled;  /* by hostpool_take(), until its pages are given back */
 };
 
@@ -87,7 +87,7 @@ void hostpool_empty(size_t i);
  */
 void hostpool_relax(bool ready);
 
-/* Give back the unpinned blocks after the last pinned block. */
-void hostpool_drop(void);
+/* Give all unpinned blocks back, as far as it is not cancelled (NULL: never). The pages of pinned blocks stay. */
+void hostpool_drop(const bool *cancel);
 
 #endif

@@ -106,10 +106,21 @@ START_TEST(without_descriptors_nothing_is_available)
 }
 END_TEST
 
+static size_t pages_of(size_t block)
+{
+	unsigned char pages[HOSTPOOL_BLOCK / 4096];
+	size_t count = 0;
+
+	ck_assert_int_eq(mincore(hostpool_block(block)->start, HOSTPOOL_BLOCK, pages), 0);
+	for (size_t i = 0; i < sizeof(pages); i++)
+		count += pages[i] & 1;
+	return count;
+}
+
 /* Pages of MADV_FREE are in the group's usage until the kernel wants them. */
 START_TEST(relaxed_pages_are_left)
 {
-	size_t before, used, held, relaxed, ready;
+	size_t before, used, held, relaxed, ready, emptied;
 
 	if (!enter_group(1024 * MB))
 		return;
@@ -123,9 +134,10 @@ START_TEST(relaxed_pages_are_left)
 	relaxed = hostmem_cgroup_available();
 	ready = hostmem_ready();
 	hostpool_empty(0);
-	ck_assert_uint_eq(hostpool_resident(), 512 * MB - HOSTPOOL_BLOCK);
-	hostpool_drop();
+	emptied = pages_of(0);
+	hostpool_drop(NULL);
 	leave_group();
+	ck_assert_uint_eq(emptied, 0);
 	ck_assert_uint_eq(held, 512 * MB);
 	ck_assert_uint_lt(used, before - 400 * MB);
 	ck_assert_uint_gt(relaxed, used + 400 * MB);
@@ -148,10 +160,12 @@ static CUresult set_current(CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
+static const void *not_pinned; /* a block that the driver does not pin */
+
 static CUresult pin(void *start, size_t size, unsigned int flags)
 {
-	(void)start, (void)size, (void)flags;
-	return CUDA_SUCCESS;
+	(void)size, (void)flags;
+	return start == not_pinned ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 static CUresult unpin(void *start)
@@ -167,12 +181,13 @@ static bool is_mapped(const void *start)
 	return !mincore((void *)start, HOSTPOOL_BLOCK, pages);
 }
 
+static const struct cuda_driver drv = {.cuCtxSetCurrent = set_current,
+				       .cuThreadExchangeStreamCaptureMode = exchange,
+				       .cuMemHostRegister_v2 = pin,
+				       .cuMemHostUnregister = unpin};
+
 START_TEST(what_stays_pinned_is_kept)
 {
-	static const struct cuda_driver drv = {.cuCtxSetCurrent = set_current,
-					       .cuThreadExchangeStreamCaptureMode = exchange,
-					       .cuMemHostRegister_v2 = pin,
-					       .cuMemHostUnregister = unpin};
 	static const CUresult answers[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_INVALID_CONTEXT,
 					   CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED};
 	const char *start;
@@ -187,7 +202,7 @@ START_TEST(what_stays_pinned_is_kept)
 		answer = answers[i];
 		hostpool_unpin(&drv, NULL, 0, NULL);
 		hostpool_relax(true);
-		hostpool_drop();
+		hostpool_drop(NULL);
 		ck_assert_uint_eq(hostpool_held(0), HOSTPOOL_BLOCK);
 		ck_assert(is_mapped(start));
 		ck_assert_int_eq(start[HOSTPOOL_BLOCK - 1], 7);
@@ -195,9 +210,27 @@ START_TEST(what_stays_pinned_is_kept)
 	/* The registration went away with its context. */
 	answer = answers[2];
 	hostpool_unpin(&drv, NULL, 0, NULL);
-	hostpool_drop();
+	hostpool_drop(NULL);
 	ck_assert_uint_eq(hostpool_count(), 0);
 	ck_assert(!is_mapped(start));
+}
+END_TEST
+
+START_TEST(what_is_not_pinned_goes_from_before_pinned_blocks_too)
+{
+	static const bool cancelled = true;
+
+	ck_assert_int_eq(hostpool_grow(3), 0);
+	ck_assert_int_eq(hostpool_populate(3, NULL), 0);
+	not_pinned = hostpool_block(0)->start;
+	hostpool_pin(&drv, NULL, 2, NULL);
+	hostpool_drop(&cancelled);
+	ck_assert_uint_eq(hostpool_count(), 3);
+	ck_assert_uint_gt(pages_of(0), 0);
+	hostpool_drop(NULL);
+	ck_assert_uint_eq(hostpool_count(), 2);
+	ck_assert_uint_eq(pages_of(0), 0);
+	ck_assert_uint_gt(pages_of(1), 0);
 }
 END_TEST
 
@@ -247,7 +280,7 @@ START_TEST(a_filled_file_becomes_blocks)
 	*last = 'y';
 	ck_assert_int_eq(hostpool_populate(3, NULL), 0);
 	ck_assert_int_eq(*last, 'y');
-	hostpool_drop();
+	hostpool_drop(NULL);
 	ck_assert_uint_eq(hostpool_count(), 0);
 	close(fd);
 }
@@ -261,6 +294,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_limit_is_read);
 	tcase_add_test(tc, what_stays_pinned_is_kept);
+	tcase_add_test(tc, what_is_not_pinned_goes_from_before_pinned_blocks_too);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
 	tcase_add_test(tc, relaxed_pages_are_left);
 	tcase_add_test(tc, a_filled_file_becomes_blocks);
