@@ -56,6 +56,9 @@ static void seek(struct engine_op *op, const size_t *needed)
 	op->lacks = (struct patience){0};
 	pact_say(pact, PACT_SEEKS);
 	op->seen.known = pact_is_known(pact);
+	/* It waits for them now, not for what a GPU lacked before. */
+	if (!op->seen.known)
+		engine.lack = (struct gpu_lack){.dev = -1};
 	room = op->seen.known && pact_is_due(pact, clock_ms()) && has_room_for_all(op, needed);
 	if (room)
 		pact_say(pact, PACT_ROOM);

@@ -224,8 +224,8 @@ static void end_joint(void)
 	op.progress.pact = other = NULL;
 }
 
-/* With one other, which is the first member. */
-static void begin_joint(void)
+/* With one other, which is the first member, and has said nothing yet. */
+static void join_pact(void)
 {
 	int fd = pact_create(2);
 
@@ -234,6 +234,11 @@ static void begin_joint(void)
 	op.progress.pact = pact_open(fd);
 	ck_assert(pact_join(other) && pact_join(op.progress.pact));
 	close(fd);
+}
+
+static void begin_joint(void)
+{
+	join_pact();
 	pact_say(other, PACT_ROOM);
 }
 
@@ -480,8 +485,12 @@ END_TEST
 
 START_TEST(a_time_limit_names_what_was_waited_for)
 {
-	begin_joint();
-	engine.lack.dev = -1;
+	static const size_t needed[GPU_MAX];
+
+	join_pact();
+	/* That was before. */
+	engine.lack = (struct gpu_lack){.needed = SIZE};
+	ck_assert(!engine_may_take(&op, needed));
 	ck_assert_int_eq(engine_fail_lack(&op), -1);
 	ck_assert_str_eq(op.result.message,
 			 "another process of the job was not ready to take its memory "
