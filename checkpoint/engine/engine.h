@@ -182,7 +182,8 @@ void engine_yield(struct engine_op *op);
  * Bring memory back to a job at rest while less than progress.room is mapped; others raise that
  * meanwhile. If the driver has no memory, it waits. When all is back, the job runs. The fill ends
  * with END_OK, too, if no further room comes for a moment; a failure or a cancellation keeps on the
- * GPU what is complete there.
+ * GPU what is complete there. Where host memory is short, it gives that of what is complete back: a job
+ * that was out may then fail to go out again (END_NOMEM), and keeps what is back.
  */
 void engine_fill(struct engine_op *op);
 

@@ -367,8 +367,9 @@ static int wait_for_ranks(struct engine_op *op, double deadline_ms)
 }
 
 /*
- * Return to the state in which the regions from @in on were out. No kernel has run, so the saved data
- * is still valid. The memory stays mapped if copies may still write to it, or if the driver fails.
+ * Return to the state in which the regions from @in on were out. Their saved data is still valid: no kernel has run,
+ * and nothing was let go where this may be called (may_let_go()). The memory stays mapped if copies may still write to
+ * it, or if the driver fails.
  */
 static void step_back(struct engine_op *op, size_t in, bool was_released)
 {
