@@ -312,16 +312,29 @@ def one_that_watches_and_is_stopped_meanwhile():
         proclib.send(watchers[0], "CONT")
         until(lambda: len(left(job)) == 3, 30, "it has NVML back")
         job.goes_on()
-        # Nobody waits for the one that does not let itself be locked, and no other one is locked then.
+        # After an interrupt no other one is locked, and the command ends once all have NVML back.
         for_ever = f"{os.environ['CUDAW_SIM_REMOTE']}/{watchers[1]}.held"
         os.mkfifo(for_ever)
         with held_before_its_lock(job, watchers[0], fails="interrupted") as command:
             command.send_signal(signal.SIGINT)
-            command.wait(60)
-        until(lambda: len(left(job)) == 3, 30, "all have NVML back")
+            until(lambda: len(pipes(command.pid)) == 2, 30, "only its output is left")
+        equal(len(left(job)), 3, "the files of GPUs that are open after an interrupt")
         os.unlink(for_ever)
+        # Nor are they left without NVML if the child crashes as well.
+        with held_before_its_lock(job, watchers[1], fails="the driver crashed") as command:
+            child, = proclib.descendants(command.pid)
+            command.send_signal(signal.SIGSTOP)
+            until(lambda: proclib.state(command.pid) == "T", 30, "the command is stopped")
+            command.send_signal(signal.SIGINT)
+            proclib.send(child, "KILL")
+            command.send_signal(signal.SIGCONT)
+        equal(len(left(job)), 3, "the files of GPUs that are open after a crash")
         job.goes_on()
         job.finish()
+
+
+def pipes(pid):
+    return {path for path in proclib.descriptors(pid).values() if path.startswith("pipe:")}
 
 
 @unsanitized

@@ -174,7 +174,6 @@ static bool end(struct monitors *m, bool wait, bool *crashed, char *why, size_t 
 
 static bool begin(struct monitors *m, bool already, bool *crashed, char *why, size_t size)
 {
-	bool interrupted;
 	int ends[2];
 
 	*crashed = false;
@@ -193,10 +192,11 @@ static bool begin(struct monitors *m, bool already, bool *crashed, char *why, si
 	close(ends[0]);
 	if (m->kept)
 		return true;
-	/* What of them it has checkpointed comes back; after an interrupt nobody waits for that. */
-	interrupted = !already && criu_is_interrupted();
-	if (end(m, !interrupted, crashed, why, size))
-		snprintf(why, size, interrupted ? "interrupted" : "the driver does not answer");
+	/* What of them it has checkpointed comes back; after an interrupt it locks no more of them. */
+	if (end(m, true, crashed, why, size))
+		snprintf(why, size,
+			 !already && criu_is_interrupted() ? "interrupted"
+							   : "the driver does not answer");
 	return false;
 }
 

@@ -41,8 +41,8 @@ void monitors_drop(struct monitors *m, const struct tree *tree);
 
 /*
  * Have the driver checkpoint all that are found, except those that end meanwhile; if they are @already checkpointed, as
- * after a restore: begin only to keep them so. False with @why after a failure, then they run on; or at once after an
- * interrupt that is held (criu_is_interrupted()): then they have NVML back once a child that goes on is done.
+ * after a restore: begin only to keep them so. False with @why after a failure, or an interrupt that is held
+ * (criu_is_interrupted()), once the one whose lock is under way then is locked or has not let itself be: they run on.
  */
 bool monitors_keep(struct monitors *m, bool already, char *why, size_t size);
 
