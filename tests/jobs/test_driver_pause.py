@@ -80,6 +80,7 @@ def pause_and_resume():
         check(sum(gpus_used()) > 64 * MIB, "the job uses no GPU memory")
         said = command("pause", "--driver", job.pid)
         has(said, f"paused {job.pid}: ", "at its speed and without cudaw's guarantees")
+        equal(records(), [f"{job.pid}.driver"], "the record, without NVML")
         equal(sum(gpus_used()), 0, "the bytes in use on the GPU")
         is_paused(job)
         has(command("ps"), f"{job.pid}: paused by the driver's own checkpoint")

@@ -9,6 +9,7 @@ import fcntl
 import glob
 import json
 import os
+import re
 
 from jointlib import Pauser, pact
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
@@ -147,12 +148,20 @@ def a_command_that_is_killed_with_its_children():
                 said = refused("snapshot", job.id, directory(), code=6)
                 check("the driver has locked or checkpointed its process" in said, said)
                 with other_command(job.pids) as records:
-                    cudaw_ok("resume", job.id)
+                    resume = cudaw("resume", job.id)
+                one, = re.findall(r"process (\d+) is left alone: another command works on it\n", resume.stderr)
+                equal(resume.returncode, 0, "the exit code of a resume that leaves it alone")
+                # What may be a record, and is not to be had.
+                record = os.path.join(RUNTIME_DIR, f"{one}.driver")
+                os.remove(record)
+                os.symlink("/nowhere", record)
+                said = refused("resume", job.id)
+                check(f"process {one} is left alone: {record} cannot be used" in said, said)
+                os.remove(record)
             equal(left(job), [], "the files of GPUs that are open")
             cudaw_ok("resume", job.id)
             job.goes_on()
-        looked_at = [path for path in records if not os.path.exists(path)]
-        equal(len(looked_at), 1, f"the processes whose records a resume looks at ({looked_at})")
+        equal(sum(not os.path.exists(path) for path in records), 1, "the processes whose records a resume looks at")
         job.finish()
 
 

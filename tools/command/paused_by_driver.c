@@ -440,7 +440,7 @@ static size_t guess(const struct process *process, const char *uuid)
 static bool find_needs(const struct process *process, const struct record *record,
 		       const struct by_driver *how, struct held *needs)
 {
-	bool recorded = record_read(record, needs);
+	bool recorded = record_read(record, needs) && needs->n;
 
 	if (!recorded)
 		find_gpus(process, needs);

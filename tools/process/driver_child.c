@@ -264,6 +264,7 @@ static bool restore(struct driver_answer *answer, pid_t pid, CUcheckpointRestore
 
 static void take(struct driver_answer *answer, const struct driver_work *work)
 {
+	static const struct held unknown;
 	struct held *held = &answer->held;
 	size_t before[GPU_MAX], sum;
 	bool told, listed;
@@ -280,11 +281,13 @@ static void take(struct driver_answer *answer, const struct driver_work *work)
 	if (!checkpoint(answer, work->pid, work->timeout_ms))
 		return;
 	answer->ms = clock_ms() - begin;
-	/* Without a record the resume takes the host memory of the process for an upper bound. */
-	if (!listed && !(told && freed_bytes(held, before)))
-		return;
-	drop_unused(held);
-	record_write(work->record, held);
+	/* If it is not known, the resume takes the host memory of the process for an upper bound. */
+	if (listed || (told && freed_bytes(held, before))) {
+		drop_unused(held);
+		record_write(work->record, held);
+	} else {
+		record_write(work->record, &unknown);
+	}
 }
 
 static void give_back(struct driver_answer *answer, const struct driver_work *work)

@@ -6,6 +6,7 @@
 #include "common/protocol/rundir.h"
 #include "tools/process/criu/criu.h"
 #include "tools/process/criu/descriptors.h"
+#include "tools/report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -230,22 +231,18 @@ bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size)
 }
 
 /*
- * Another command works on it, or 'cudaw pause --driver' has paused it: then it may have memory for which there is no
- * room now.
+ * Whether no other command works on it or has paused it: then it may have memory for which there is no room now. If one
+ * has, or *@known becomes false as nobody can tell, that is said.
  */
-static bool is_of_others(const struct process *process)
+static bool is_nobodys(const struct process *process, bool *known)
 {
-	struct record record;
-	struct held held;
-	const char *why;
-	bool written;
-	int err = record_open(&record, process, &why);
+	char why[256];
+	int err = record_look(process, why, sizeof(why));
 
 	if (err)
-		return err == -EAGAIN;
-	written = record_read(&record, &held);
-	record_close(&record, true);
-	return written;
+		complain("process %d is left alone: %s", process->pid, why);
+	*known &= !err || err == -EAGAIN || err == -EBUSY;
+	return !err;
 }
 
 bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,
@@ -253,12 +250,15 @@ bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nother
 {
 	struct driver_answer answer;
 	struct monitors m = {.n = 0};
+	bool known = true;
 
 	if (!ask(&answer, tree, others, nothers, false, why, size))
 		return false;
 	for (int i = 0; i < answer.nlisted && m.n < MONITORS_MAX; i++)
 		if (answer.listed[i].state > DRIVER_RUNNING &&
-		    !is_of_others(&answer.listed[i].process))
+		    is_nobodys(&answer.listed[i].process, &known))
 			m.pids[m.n++] = answer.listed[i].process.pid;
-	return !m.n || bring_back(&m, why, size);
+	if (!known)
+		snprintf(why, size, "the driver has locked or checkpointed a process of it");
+	return (!m.n || bring_back(&m, why, size)) && known;
 }

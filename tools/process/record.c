@@ -32,14 +32,25 @@ static int lock_named(int dir, const char *name)
 	}
 }
 
-int record_open(struct record *record, const struct process *process, const char **why)
+/* Where commands of @owner keep the record of @process, with the path in @path. Returns and @why as rundir_path(). */
+static int name_record(struct record *record, const struct process *process, uid_t owner,
+		       char path[PATH_MAX], const char **why)
 {
-	char path[PATH_MAX] = "";
-	int err = rundir_path(geteuid(), path, sizeof(path), why);
+	int err;
 
+	*path = '\0';
+	err = rundir_path(owner, path, PATH_MAX, why);
 	*record = (struct record){.dir = -1, .fd = -1, .start = process->start};
 	snprintf(record->path, sizeof(record->path), "%.*s", (int)sizeof(record->path) - 1, path);
 	snprintf(record->name, sizeof(record->name), "%d" SUFFIX, process->pid);
+	return err;
+}
+
+int record_open(struct record *record, const struct process *process, const char **why)
+{
+	char path[PATH_MAX];
+	int err = name_record(record, process, geteuid(), path, why);
+
 	if (err)
 		return err;
 	record->dir = rundir_create(path, geteuid(), why);
@@ -51,6 +62,60 @@ int record_open(struct record *record, const struct process *process, const char
 	*why = strerrordesc_np(-record->fd);
 	close(record->dir);
 	return record->fd;
+}
+
+/* Lock the record that is there: one that root made in the directory of a user would keep this user out. */
+static int open_found(struct record *record, const struct process *process, uid_t owner,
+		      const char **why)
+{
+	char path[PATH_MAX];
+	int err = name_record(record, process, owner, path, why);
+
+	if (err)
+		return err;
+	record->dir = rundir_open(path, geteuid() ? owner : RUNDIR_ANYONE, why);
+	if (record->dir < 0)
+		return record->dir;
+	record->fd =
+		openat(record->dir, record->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (record->fd >= 0 && !flock(record->fd, LOCK_EX | LOCK_NB))
+		return 0;
+	err = -errno;
+	*why = strerrordesc_np(errno);
+	if (record->fd >= 0)
+		close(record->fd);
+	close(record->dir);
+	return err;
+}
+
+static int look_in(uid_t owner, const struct process *process, char *why, size_t size)
+{
+	struct record record;
+	struct held held;
+	const char *reason;
+	int err = open_found(&record, process, owner, &reason);
+
+	if (err == -ENOENT)
+		return 0;
+	if (err == -EAGAIN)
+		snprintf(why, size, "another command works on it");
+	else if (err)
+		snprintf(why, size, "%s/%s cannot be used: %s", record.path, record.name, reason);
+	if (err)
+		return err;
+	if (record_read(&record, &held)) {
+		snprintf(why, size, "'cudaw pause --driver' has paused it");
+		err = -EBUSY;
+	}
+	record_close(&record, true);
+	return err;
+}
+
+int record_look(const struct process *process, char *why, size_t size)
+{
+	int err = look_in(geteuid(), process, why, size);
+
+	return err || geteuid() || !process->uid ? err : look_in(process->uid, process, why, size);
 }
 
 int record_write(const struct record *record, const struct held *held)
@@ -84,7 +149,7 @@ bool record_read(const struct record *record, struct held *held)
 			break;
 		held->n++;
 	}
-	return held->n > 0;
+	return true;
 }
 
 void record_remove(const struct record *record)

@@ -4,7 +4,7 @@
 /*
  * What 'cudaw pause --driver PID' leaves for the resume: the file PID.driver in the runtime
  * directory of the command's user, with the start time of the process, and the bytes that it held
- * on each GPU. Nobody can ask for them while the driver holds the process.
+ * on each GPU, if they are known. Nobody can ask for them while the driver holds the process.
  *
  * The file is locked (flock(2)) as long as a command works on the process. It is removed by a
  * holder of the lock, who is the only one, so a lock on a file without a name is no lock: open it
@@ -40,10 +40,17 @@ struct record {
  */
 int record_open(struct record *record, const struct process *process, const char **why);
 
+/*
+ * Whether others work on @process by the driver, or have paused it: commands of this user or, if that is root, of the
+ * user of @process. 0: they do not; -EAGAIN: a command has the lock now; -EBUSY: 'cudaw pause --driver' has paused it;
+ * or another negative errno if that cannot be known. @why is set unless 0 is returned. Nothing is made for it.
+ */
+int record_look(const struct process *process, char *why, size_t size);
+
 /* Write what the process held. Returns 0 or a negative errno. */
 int record_write(const struct record *record, const struct held *held);
 
-/* False if nothing was written for this process. */
+/* False if nothing was written for this process. No GPUs: nobody knew what it held. */
 bool record_read(const struct record *record, struct held *held);
 
 /* Remove the file; it stays locked until it is closed. */
