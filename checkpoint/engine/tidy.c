@@ -103,7 +103,7 @@ void engine_pin_none(void)
 		__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
 }
 
-/* Blocks that may be pinned. It reads files. */
+/* Blocks that may be pinned. Without CUDAW_HOST_POOL that reads files. */
 static size_t find_limit(void)
 {
 	if ((long)clock_ms() < __atomic_load_n(&engine.unpinned_until, __ATOMIC_RELAXED))

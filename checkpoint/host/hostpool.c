@@ -120,10 +120,10 @@ size_t hostpool_resident(void)
 
 size_t hostpool_limit(void)
 {
-	size_t size = hostmem_limit() / 4;
+	size_t size = SIZE_MAX;
 
 	setting_size(SETTING_HOST_POOL, &size);
-	return size;
+	return size < SIZE_MAX ? size : hostmem_limit() / 4;
 }
 
 static void *populate_main(void *arg)

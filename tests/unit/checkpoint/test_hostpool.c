@@ -5,6 +5,7 @@
 
 #include "tests/check_suite.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,6 +76,29 @@ START_TEST(the_limit_is_read)
 	ck_assert_uint_eq(limit, 1024 * MB);
 	ck_assert_uint_eq(keep, 256 * MB);
 	ck_assert_uint_eq(keep_asked, 512 * MB);
+}
+END_TEST
+
+static size_t opened;
+
+/* Comes before the C library's. */
+FILE *fopen(const char *path, const char *mode)
+{
+	FILE *(*next)(const char *, const char *) =
+		(FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, "fopen");
+
+	opened++;
+	return next(path, mode);
+}
+
+START_TEST(a_limit_that_is_given_needs_no_file)
+{
+	setenv("CUDAW_HOST_POOL", "512M", 1);
+	ck_assert_uint_eq(hostpool_limit(), 512 * MB);
+	ck_assert_uint_eq(opened, 0);
+	unsetenv("CUDAW_HOST_POOL");
+	ck_assert_uint_gt(hostpool_limit(), 0);
+	ck_assert_uint_gt(opened, 0);
 }
 END_TEST
 
@@ -293,6 +317,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_limit_is_read);
+	tcase_add_test(tc, a_limit_that_is_given_needs_no_file);
 	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, what_is_not_pinned_goes_from_before_pinned_blocks_too);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
