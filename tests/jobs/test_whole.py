@@ -21,8 +21,8 @@ from detached import Detached
 from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 import proclib
 
-SYS_CLONE3, SYS_PIDFD_GETFD, TCP_REPAIR = 435, 438, 19
-PR_CAPBSET_DROP, CAP_NET_ADMIN = 24, 12
+SYS_CLOCK_NANOSLEEP, SYS_CLONE3, SYS_PIDFD_GETFD, TCP_REPAIR = 230, 435, 438, 19
+PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, CAP_NET_ADMIN = 24, 36, 12
 
 
 def give_up_networks():
@@ -82,18 +82,47 @@ class Server(Detached):
 
 
 def leave_session(leader):
-    """A process in the session of a process of this id, which has ended. By clone3(2), which root may give the id."""
+    """
+    Two children in the session of a process of this id, which has ended. By clone3(2), which root may give the id.
+    """
     ids, (theirs, mine) = (ctypes.c_int * 1)(leader), os.pipe()
     arguments = struct.pack("<11Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(ids), 1, 0)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     if ctypes.CDLL(None).syscall(SYS_CLONE3, arguments, len(arguments)) == 0:
         os.setsid()
-        if member := os.fork():
-            os.write(mine, str(member).encode())
-            os._exit(0)
-        while True:
-            signal.pause()
+        for _ in range(2):
+            if not (member := os.fork()):
+                while True:
+                    signal.pause()
+            os.write(mine, f"{member}\n".encode())
+        os._exit(0)
     os.waitpid(leader, 0)
-    return int(os.read(theirs, 20))
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0)
+    return [int(member) for member in os.read(theirs, 40).split()]
+
+
+def has_ids_of_others(job, path):
+    """It says of whom, rather of one that has not ended, and waits for a parent to wait for one that has."""
+    needs = f"needs the id {job.pid}, which is that of the session or process group of process "
+    members = sorted(leave_session(job.pid))
+    for member, ends_by, state, how in (
+            (members[0], "KILL", "Z", ": end it first"),
+            (members[1], "STOP", "T", "; it is stopped: end it first"),
+            (members[1], "KILL", "Z", f"; it has ended, and its parent {os.getpid()} has not waited for it yet")):
+        proclib.send(member, ends_by)
+        until(lambda member=member, state=state: proclib.state(member) == state, 20, f"its state is {state}")
+        said = refused("restore", "--check", path)
+        check(f"{needs}{members[1]} (" in said and said.endswith(f"){how}\n"), said)
+    with subprocess.Popen([CUDAW, "restore", "--check", path], env=base_environment()) as command:
+        until(lambda: sleeps(command.pid), 20, "it waits")
+        for member in members:
+            os.waitpid(member, 0)
+    equal(command.returncode, 0, "the exit code of one that waited")
+
+
+def sleeps(pid):
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+        return file.read().startswith(f"{SYS_CLOCK_NANOSLEEP} ")
 
 
 def host_of(path):
@@ -125,11 +154,7 @@ def all_processes_go_and_come_back():
             said = refused("restore", *options, path)
             check(f"needs the port [::1]:{job.port}, which is in use: process {os.getpid()} (" in said, said)
         equal(job.states(), "", "what runs")
-    member = leave_session(job.pid)
-    said = refused("restore", "--check", path)
-    check(f"needs the id {job.pid}, which is that of the session or process group of process {member} (" in said, said)
-    os.kill(member, signal.SIGKILL)
-    until(lambda: proclib.state(member) == "X", 20, "init has waited for it")
+    has_ids_of_others(job, path)
     if stands_in():
         check("no real CRIU" in refused("restore", path), "something does not fit")
         return

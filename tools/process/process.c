@@ -106,7 +106,7 @@ bool process_id_is_taken(pid_t id)
 {
 	int fd = eventfd(0, EFD_CLOEXEC);
 	/* An owner must have an id that the kernel has in use, of whatever kind: Linux 4.13 and later say ESRCH else. */
-	bool taken = fd >= 0 && !fcntl(fd, F_SETOWN, id);
+	bool taken = fd < 0 || !fcntl(fd, F_SETOWN, id) || errno != ESRCH;
 
 	if (fd >= 0)
 		close(fd);

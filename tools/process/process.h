@@ -36,7 +36,7 @@ bool process_is_among(pid_t pid, const pid_t *pids, size_t n);
 /*
  * Whether no process or thread can be made with this id, also by clone3(2): one has it, the kernel has not let go of it
  * yet after one has ended, or processes are in the session or process group of one that has ended. For the last two
- * kill(2) says ESRCH, and /proc shows nothing [Linux 6.18]. False also if no descriptor is left to ask with.
+ * kill(2) says ESRCH, and /proc shows nothing [Linux 6.18]. True also if nobody can tell, as without a free descriptor.
  */
 bool process_id_is_taken(pid_t id);
 

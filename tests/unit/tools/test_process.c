@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -186,6 +187,20 @@ START_TEST(an_id_is_taken_while_it_is_that_of_a_process_group)
 }
 END_TEST
 
+START_TEST(an_id_is_taken_if_nobody_can_tell)
+{
+	struct rlimit saved, none = {0, 0};
+	bool taken;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &saved), 0);
+	none.rlim_max = saved.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	taken = process_id_is_taken(child);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
+	ck_assert(taken);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("tools_process");
@@ -200,6 +215,7 @@ int main(void)
 	tcase_add_test(tc, all_its_users_count);
 	tcase_add_test(tc, one_in_other_pid_namespaces);
 	tcase_add_test(tc, an_id_is_taken_while_it_is_that_of_a_process_group);
+	tcase_add_test(tc, an_id_is_taken_if_nobody_can_tell);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

@@ -29,24 +29,6 @@ static bool is_job(const struct restoring *r, pid_t id)
 	return false;
 }
 
-/* A process whose session or process group has @id; 0: none is seen. */
-static pid_t find_member(pid_t id)
-{
-	DIR *proc = opendir("/proc");
-	struct dirent *entry;
-	pid_t found = 0;
-
-	while (proc && !found && (entry = readdir(proc))) {
-		pid_t pid = atoi(entry->d_name);
-
-		if (pid > 0 && (getsid(pid) == id || getpgid(pid) == id))
-			found = pid;
-	}
-	if (proc)
-		closedir(proc);
-	return found;
-}
-
 /* Who has an id that is taken. */
 struct holder {
 	pid_t pid;    /* itself, or one that is in its session or process group; 0: none is seen */
@@ -54,16 +36,37 @@ struct holder {
 	char state;   /* of pid, as in ps(1); 0: it is gone */
 };
 
+static bool has_ended(const struct holder *holder)
+{
+	return !holder->state || holder->state == 'Z' || holder->state == 'X';
+}
+
+/* A process whose session or process group has @id, if there is one, rather one that has not ended. */
+static void find_member(struct holder *holder, pid_t id)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+
+	holder->pid = 0;
+	while (proc && has_ended(holder) && (entry = readdir(proc))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid <= 0 || (getsid(pid) != id && getpgid(pid) != id))
+			continue;
+		holder->pid = pid;
+		holder->state = host_process(pid, &holder->parent);
+	}
+	if (proc)
+		closedir(proc);
+}
+
 static struct holder find_holder(pid_t id)
 {
 	struct holder holder = {.pid = id};
 
 	holder.state = host_process(id, &holder.parent);
-	if (holder.state)
-		return holder;
-	holder.pid = find_member(id);
-	if (holder.pid)
-		holder.state = host_process(holder.pid, &holder.parent);
+	if (!holder.state)
+		find_member(&holder, id);
 	return holder;
 }
 
@@ -88,10 +91,10 @@ static void explain(const struct holder *holder, pid_t id, char *how, size_t siz
 		snprintf(how + len, size - len,
 			 "; it has ended, and its parent %d has not waited for it yet",
 			 holder->parent);
-	else if (holder->state == 'T')
-		snprintf(how + len, size - len, "; it is stopped");
-	else if (holder->pid != id)
-		snprintf(how + len, size - len, ": end it first");
+	else if (!has_ended(holder))
+		snprintf(how + len, size - len, "%s%s",
+			 holder->state == 'T' ? "; it is stopped" : "",
+			 holder->pid != id ? ": end it first" : "");
 }
 
 /*
@@ -106,8 +109,7 @@ static int check_id(const struct restoring *r, pid_t id)
 
 	while (process_id_is_taken(id)) {
 		holder = find_holder(id);
-		if ((!holder.state || strchr("ZX", holder.state)) &&
-		    patience_ms(&patience) < PARENT_MS) {
+		if (has_ended(&holder) && patience_ms(&patience) < PARENT_MS) {
 			usleep(RETRY_US);
 			continue;
 		}
