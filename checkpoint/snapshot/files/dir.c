@@ -348,8 +348,8 @@ static void link_files(int from, int to)
 }
 
 /*
- * The directory of the part @name of the last complete snapshot in the directory @whole, other than that of @parts; -1:
- * none. What a snapshot that failed has left has no manifest.
+ * The directory of the part @name that the last snapshot in the directory @whole has left, other than that of @parts;
+ * -1: none. One that failed has no manifest, or, with the manifest, the files that it began with.
  */
 static int find_base(const char *whole, const char *parts, const char *name)
 {
