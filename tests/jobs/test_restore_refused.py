@@ -7,6 +7,7 @@ import signal
 
 from restorelib import (STAND_IN, allow_stand_in, directory, goes_on, need_criu, pretended_criu, refused,
                         restores, stands_in, stopped, watched_criu)
+from simlib import unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
 from harness import sleeping_as
 import snapshotlib
@@ -45,6 +46,7 @@ def nothing_is_started_that_cannot_go_on():
     goes_on(job, path)
 
 
+@unsanitized
 def all_reasons_are_listed_at_once():
     job, path = stopped()
     ran, criu = watched_criu(job)
