@@ -200,7 +200,10 @@ def twice_in_a_row():
         job.wait_steps(job.steps() + 3)
         path = directory()
         cudaw_ok("snapshot", "--stop", job.pid, path)
-    cudaw_ok("restore", path)
+    # Not those of the resume before it.
+    equal([phase["name"] for phase in told("restore", "--paused", path)["phases"]],
+          ["check", "verify", "criu", "start"], "the phases of a restore without a resume")
+    cudaw_ok("resume", job.pid)
     job.finish()
 
 

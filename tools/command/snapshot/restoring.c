@@ -286,6 +286,9 @@ static int go_on(struct restoring *r, struct job **jobs, struct job_transfer *re
 	if (!ret && r->wait)
 		pass_signals_on(r);
 	r->start_ms = clock_ms() - begin;
+	/* Their answers have the resumes before the snapshot. */
+	for (size_t i = 0; i < r->opened.n; i++)
+		jobs[i]->status.resume = (struct job_transfer){0};
 	if (!ret && !r->paused)
 		ret = resume_all(r, jobs);
 	for (size_t i = 0; i < r->opened.n; i++)
