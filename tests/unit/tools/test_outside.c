@@ -210,6 +210,31 @@ static bool connect_here(int ends[2], bool accepted)
 	return !accepted || (ends[1] >= 0 && !close(server));
 }
 
+static bool find_networks(void *arg, const char *text, bool passes)
+{
+	(void)passes;
+	*(bool *)arg |= strstr(text, "its processes are in 2 networks") != NULL;
+	return true;
+}
+
+/* With a connection that may be closed. */
+static bool are_networks_in_the_way_of_closing(void)
+{
+	struct tcp_sockets closable = {0};
+	bool found = false;
+	int ends[2];
+	char end;
+
+	ck_assert(connect_here(ends, true));
+	close(ends[1]);
+	ck_assert_int_eq(recv(ends[0], &end, 1, 0), 0);
+	find_tree();
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, find_networks, &found);
+	close(ends[0]);
+	free(closable.all);
+	return found;
+}
+
 START_TEST(every_process_has_its_own_network)
 {
 	int fds[2];
@@ -229,6 +254,7 @@ START_TEST(every_process_has_its_own_network)
 		printf("# no network can be made here (it takes root)\n");
 	else
 		ck_assert_msg(is_refused_for("has a TCP connection from 127.0.0.1:"), "%s", why);
+	ck_assert_int_eq(are_networks_in_the_way_of_closing(), there == 'y');
 	find_tree();
 	end_children();
 }
@@ -241,52 +267,83 @@ enum connection {
 	NOT_ACCEPTED,
 	CLOSED_THERE,
 	CLOSED_UNREAD,
+	CLOSED_FULL, /* with so much unread that the end of it has not arrived */
 	SHARED,
+	SHARED_OUTSIDE,
+	CLOSED_READ,
+	OUTSIDE,
 	CONNECTIONS
 };
 
-/* Of what a snapshot may close, only a connection that was closed at the other end is here, and all of it read. */
-static void look_at_closable(enum connection is)
+/*
+ * What a snapshot may close: a connection to another process; and one that was closed at the other end, perhaps by a
+ * process of the job, if all of it is read.
+ */
+static void look_at_closable(enum connection is, int end)
 {
 	static struct tcp_sockets closable;
+	size_t n = is >= CLOSED_READ;
 
 	*why = '\0';
 	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
-	ck_assert_uint_eq(closable.n, is == CLOSED_THERE);
+	ck_assert_uint_eq(closable.n, n);
 	ck_assert_int_eq(tcp_end(&tree, &closable), 0);
-	ck_assert_int_eq(!strstr(why, "TCP"), is <= HALF_CLOSED || is == CLOSED_THERE);
-	ck_assert_int_eq(is_refused_for("TCP"), is == NOT_ACCEPTED || is > CLOSED_THERE);
+	ck_assert_int_eq(!strstr(why, "TCP"), is <= HALF_CLOSED || n);
+	ck_assert_msg(!strstr(why, "--close-outside"), "%s", why);
+	ck_assert_int_eq(is_refused_for("TCP"), is >= NOT_ACCEPTED && !n);
+	ck_assert_int_eq(send(end, "", 1, MSG_NOSIGNAL), n ? -1 : 1);
+}
+
+static void close_unread(int end, size_t bytes)
+{
+	static char data[1 << 20];
+
+	if (bytes)
+		ck_assert_int_eq(send(end, data, bytes, 0), bytes);
+	else
+		while (send(end, data, sizeof(data), MSG_DONTWAIT) > 0)
+			;
+	close(end);
+}
+
+/* A process with another parent has the second end, and if @both, the first one, too. */
+static void share(const int ends[2], bool both)
+{
+	if (!fork()) {
+		if (!both)
+			close(ends[0]);
+		if (!fork())
+			while (pause())
+				;
+		_exit(0);
+	}
+	wait(NULL);
 }
 
 /* In the process of a case; @text is the reason, "" for none. */
 static void look_at_connection(enum connection is, const char *text)
 {
 	int ends[2];
-	pid_t other;
+	char end;
 
 	ck_assert(connect_here(ends, is != NOT_ACCEPTED));
-	if (is == CLOSED_UNREAD)
-		ck_assert_int_eq(write(ends[1], "", 1), 1);
-	if (is == CLOSED_THERE || is == CLOSED_UNREAD)
+	if (is == SHARED || is == SHARED_OUTSIDE || is == OUTSIDE)
+		share(ends, is != OUTSIDE);
+	if (is == CLOSED_UNREAD || is == CLOSED_FULL)
+		close_unread(ends[1], is == CLOSED_UNREAD);
+	if (is == CLOSED_THERE || is == SHARED_OUTSIDE || is >= CLOSED_READ)
 		close(ends[1]);
+	if (is == CLOSED_READ)
+		ck_assert_int_eq(recv(ends[0], &end, 1, 0), 0);
 	if (is == HALF_CLOSED)
 		ck_assert_int_eq(shutdown(ends[1], SHUT_WR), 0);
-	/* A process with another parent. */
-	if (is == SHARED && !fork()) {
-		other = fork();
-		while (!other)
-			pause();
-		_exit(0);
-	}
-	if (is == SHARED)
-		wait(NULL);
 	if (*text)
 		ck_assert_msg(is_refused_for(text), "%d: %s", is, why);
 	else
 		ck_assert_msg(!is_refused_for("TCP"), "%d: %s", is, why);
 	ck_assert_int_eq(may_pass, is == NOT_ACCEPTED);
 	ck_assert(is == NOT_ACCEPTED || tcp_are_connected(&ports));
-	look_at_closable(is);
+	look_at_closable(is, ends[0]);
 	/* Its group: the process that has no parent any more, too. */
 	kill(0, SIGKILL);
 }
@@ -299,7 +356,12 @@ START_TEST(connections_have_both_ends_here)
 		[NOT_ACCEPTED] = "that it has not accepted yet (try again)",
 		[CLOSED_THERE] = "that the other end has closed",
 		[CLOSED_UNREAD] = "that the other end has closed",
+		[CLOSED_FULL] = "that the other end has closed",
 		[SHARED] = " has open, too, which is not part of the job",
+		[SHARED_OUTSIDE] = " has open, too, which is not part of the job",
+		[CLOSED_READ] = "that the other end has closed",
+		[OUTSIDE] =
+			"which is not part of the job: end it first, or close it (--close-outside)",
 	};
 	int status;
 

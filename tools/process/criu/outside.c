@@ -97,6 +97,7 @@ static void look_at_pipes(const struct descriptors *mine, const struct descripto
 struct network {
 	const struct descriptors *mine, *others;
 	struct tcp_sockets *ports, *closable;
+	size_t n; /* namespaces with sockets */
 	struct reasons *reasons;
 };
 
@@ -123,7 +124,7 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 	bool told = peer && tcp_is_waiting(peer) && is_served(net, sockets, &peer->local);
 	char name[LABEL_SIZE], other[LABEL_SIZE], remote[TCP_TEXT_SIZE];
 
-	if (net->closable && !inside && !twin && !told && tcp_may_end(s)) {
+	if (net->closable && !inside && !twin && !told && tcp_may_end(s, peer)) {
 		tcp_add(net->closable, s);
 		return;
 	}
@@ -136,7 +137,7 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 	if (s->state == TCP_IS_NEW)
 		give(net->reasons, "descriptor %d of %s is connecting to %s (try again)", mine->fd,
 		     name, remote);
-	else if (inside)
+	else if (twin)
 		give(net->reasons,
 		     "descriptor %d of %s is a TCP connection that %s has open, too, which is not part of the job",
 		     mine->fd, name, label(twin->pid, other));
@@ -145,7 +146,7 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 		     "descriptor %d of %s is a TCP connection to %s of %s, which is not part of the job: "
 		     "end it first, or close it (--close-outside)",
 		     mine->fd, name, remote, label(end->pid, other));
-	else if (s->state == TCP_IS_LEFT)
+	else if (tcp_is_left(s, peer))
 		give(net->reasons,
 		     "descriptor %d of %s is a TCP connection from %s that the other end has closed",
 		     mine->fd, name, remote);
@@ -176,8 +177,9 @@ static void look_at_listening(const struct network *net, const struct tcp_socket
 
 static bool look_at_network(void *arg, const struct tcp_sockets *sockets)
 {
-	const struct network *net = arg;
+	struct network *net = arg;
 
+	net->n += sockets->n > 0;
 	for (size_t i = 0; i < sockets->n && !net->reasons->over; i++) {
 		const struct tcp_socket *s = &sockets->all[i];
 		const struct descriptor *mine = descriptors_socket(net->mine, s->inode);
@@ -211,6 +213,11 @@ static void look_at_networks(const struct tree *tree, const struct descriptors *
 	     (closable && closable->short_of_memory)) &&
 	    !reasons->over)
 		give(reasons, "out of memory for the list of TCP connections");
+	if (closable && closable->n && net.n > 1 && !reasons->over)
+		give(reasons,
+		     "its processes are in %zu networks: which of its TCP connections go outside "
+		     "of the job, to be closed, cannot be seen",
+		     net.n);
 }
 
 /* A descriptor that was sent and not received yet is lost, or the image cannot be restored. */

@@ -23,8 +23,8 @@ typedef bool (*outside_take)(void *arg, const char *why, bool passes);
  * memory. Processes and files that are not visible are not checked.
  *
  * The TCP sockets of the processes are added to @ports: those that listen, and the connections. Unless @closable is
- * NULL, connections to other processes are no reason, if the processes of @tree alone have them: they replace those in
- * @closable, for tcp_end().
+ * NULL, connections to other processes are no reason, if the processes of @tree alone have them, all in one network:
+ * they replace those in @closable, for tcp_end().
  */
 void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		  struct tcp_sockets *ports, struct tcp_sockets *closable, outside_take take,

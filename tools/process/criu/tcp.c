@@ -222,9 +222,18 @@ int tcp_rest(const struct tree *tree)
 	return traffic.any ? -EAGAIN : 0;
 }
 
-bool tcp_may_end(const struct tcp_socket *socket)
+bool tcp_is_left(const struct tcp_socket *socket, const struct tcp_socket *peer)
 {
-	return socket->state != TCP_IS_NEW && (socket->state != TCP_IS_LEFT || socket->unread <= 1);
+	if (peer && (peer->inode || tcp_is_waiting(peer)))
+		return false;
+	return peer || socket->state == TCP_IS_LEFT;
+}
+
+bool tcp_may_end(const struct tcp_socket *socket, const struct tcp_socket *peer)
+{
+	if (socket->state == TCP_IS_NEW)
+		return false;
+	return !tcp_is_left(socket, peer) || (socket->state == TCP_IS_LEFT && !socket->unread);
 }
 
 /* tcp(7) calls this "disconnect"; it takes no privilege. 0 or a negative errno. */

@@ -88,10 +88,16 @@ bool tcp_parse(const char *text, struct tcp_end *end);
 int tcp_rest(const struct tree *tree);
 
 /*
- * Whether the connection @socket to another process may be closed for a snapshot: it is made, and if the other end was
- * closed, perhaps by a process of the job, nothing is lost.
+ * Whether the other end of the connection @socket, in the same namespace @peer or NULL, was closed. Nobody can see then
+ * which process had it.
  */
-bool tcp_may_end(const struct tcp_socket *socket);
+bool tcp_is_left(const struct tcp_socket *socket, const struct tcp_socket *peer);
+
+/*
+ * Whether the connection @socket, whose other end (as above) no process of the job has, may be closed for a snapshot:
+ * it is made; and if the other end was closed, perhaps by a process of the job, all that was sent is read, and its end.
+ */
+bool tcp_may_end(const struct tcp_socket *socket, const struct tcp_socket *peer);
 
 /*
  * Close the connections @sockets of @tree, whose processes are stopped: the other ends see a reset, and the processes
