@@ -8,6 +8,7 @@ import ctypes
 import glob
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -305,6 +306,13 @@ def asking(job):
     return client
 
 
+def is_reset(client):
+    try:
+        check(False, f"the client has got {client.recv(1)}")
+    except ConnectionResetError:
+        pass
+
+
 def answer(job):
     with socket.create_connection(("localhost", int(job.lines()[0].split()[-1]))) as client:
         client.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -317,16 +325,18 @@ def clients_can_be_closed():
     """They see it; the server serves on, here or from the snapshot."""
     job = Detached(f"{REPOSITORY}/examples/inference_server.py", 0, 16, log_mode="a")
     until(lambda: job.lines(), 30, "it serves")
+    with asking(job) as client:
+        snapshot = Snapshot(job, "--close-outside").in_criu()
+        snapshot.let_criu_go(1)
+        check("connections to others closed: 1" in snapshot.end(1), "it does not say so")
+        is_reset(client)
     for options in ([], ["--stop"]):
         path = directory()
         with asking(job) as client:
             cudaw_ok("snapshot", "--close-outside", "--check", job.pid)
             said = json.loads(cudaw_ok("snapshot", "--close-outside", *options, "--json", job.pid, path))
             equal(said["closed"], 1, "the connections that were closed")
-            try:
-                check(not client.recv(1), "the client has got an answer")
-            except ConnectionResetError:
-                pass
+            is_reset(client)
         if options and stands_in():
             return
         if options:
@@ -334,6 +344,33 @@ def clients_can_be_closed():
             cudaw_ok("restore", path)
         equal(answer(job), b"42", "its answer")
     proclib.send(job.pid, "KILL")
+
+
+@unsanitized
+def none_is_closed_in_vain():
+    """If connections of the job do not come to rest."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        job = Server("--connects", listening.getsockname()[1])
+        client = listening.accept()[0]
+    for pid in job.others:
+        proclib.send(pid, "STOP")
+    until(lambda: all(proclib.state(pid) == "T" for pid in job.others), 20, "they are stopped")
+    for connection in job.connections():
+        while connection.family == socket.AF_INET6:
+            try:
+                connection.send(bytes(1 << 20), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+    snapshot = Snapshot(job.in_command, "--close-outside")
+    until(lambda: job.states() == "T", 30, "all are stopped")
+    snapshot.process.send_signal(signal.SIGINT)     # so it does not try again
+    said = snapshot.end(1)
+    check("there is no room for more" in said and "closed" not in said, said)
+    with client:
+        client.setblocking(False)
+        check(not any(select.select([client], [], [], 0)), "it is closed")
+    for pid in job.pids:
+        proclib.send(pid, "KILL")
 
 
 @unsanitized
@@ -442,7 +479,7 @@ os.environ.update(HELD)
 allow_stand_in()
 main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fails_leaves_all_as_they_were,
      one_that_is_killed_leaves_all_stopped_until_a_resume, the_others_run_when_the_memory_is_back,
-     what_reaches_out_is_refused_by_name, clients_can_be_closed,
+     what_reaches_out_is_refused_by_name, clients_can_be_closed, none_is_closed_in_vain,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
      a_command_that_is_a_part_of_the_job)

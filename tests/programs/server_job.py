@@ -11,6 +11,8 @@ with its own. With --engines N there are so many engines, which get each request
 With --watches LIBRARY DEVICE the client counts the GPUs by that NVML of the tests before each request. With --watchers N
 so many children of it count them all the time, and print "watcher PID".
 
+With --connects PORT the first process connects to that port of this machine, and leaves it at that.
+
 With --inits 1 the first process initialises CUDA, and makes no other call of it. The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
 """
 import argparse
@@ -130,10 +132,12 @@ def main():
     parser.add_argument("--inits", type=int, default=0)
     parser.add_argument("--watches", nargs=2)
     parser.add_argument("--watchers", type=int, default=0)
+    parser.add_argument("--connects", type=int)
     parser.add_argument("--title", choices=("server", "engine"))
     args = parser.parse_args()
     if args.inits:
         call(ctypes.CDLL("libcuda.so.1").cuInit(0))
+    outside = args.connects and socket.create_connection(("127.0.0.1", args.connects))
     ended = []
     signal.signal(signal.SIGINT, lambda *_: ended.append(True))
     context = multiprocessing.get_context("spawn")
@@ -170,8 +174,8 @@ def main():
         from_client.sendall(answers.pop())
     from_client.close()
     os.wait()
-    for to_engine in to_engines:
-        to_engine.close()
+    for connection in (*to_engines, *([outside] if outside else [])):
+        connection.close()
     for child in children:
         child.join()
     print("server_job: every answer right", flush=True)

@@ -277,17 +277,22 @@ enum connection {
 
 /*
  * What a snapshot may close: a connection to another process; and one that was closed at the other end, perhaps by a
- * process of the job, if all of it is read.
+ * process of the job, if all of it is read. Another process that has the id is left alone.
  */
 static void look_at_closable(enum connection is, int end)
 {
 	static struct tcp_sockets closable;
-	size_t n = is >= CLOSED_READ;
+	size_t closed = 0, n = is >= CLOSED_READ;
 
 	*why = '\0';
 	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
 	ck_assert_uint_eq(closable.n, n);
-	ck_assert_int_eq(tcp_end(&tree, &closable), 0);
+	tree.starts[0]++;
+	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), 0);
+	ck_assert_uint_eq(closed, 0);
+	tree.starts[0]--;
+	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), 0);
+	ck_assert_uint_eq(closed, n);
 	ck_assert_int_eq(!strstr(why, "TCP"), is <= HALF_CLOSED || n);
 	ck_assert_msg(!strstr(why, "--close-outside"), "%s", why);
 	ck_assert_int_eq(is_refused_for("TCP"), is >= NOT_ACCEPTED && !n);
@@ -438,12 +443,14 @@ START_TEST(connections_come_to_rest_and_are_repaired)
 	find_tree();
 	ck_assert_int_eq(setsockopt(ends[0], IPPROTO_TCP, TCP_CORK, &on, sizeof(on)), 0);
 	ck_assert_int_eq(send(ends[0], "corked", 6, 0), 6);
-	ck_assert_int_eq(tcp_rest(&tree), 0);
+	ck_assert(!is_refused_for("TCP"));
+	ck_assert_int_eq(tcp_rest(&tree, &ports), 0);
 	ck_assert_int_eq(ioctl(ends[1], FIONREAD, &unread), 0);
 	ck_assert_int_eq(unread, 6);
 	while (send(ends[0], data, sizeof(data), MSG_DONTWAIT) > 0)
 		;
-	ck_assert_int_eq(tcp_rest(&tree), -EAGAIN);
+	ck_assert_int_eq(tcp_rest(&tree, &(struct tcp_sockets){0}), 0);
+	ck_assert_int_eq(tcp_rest(&tree, &ports), -EAGAIN);
 	may = tcp_repair(&tree, true) == 0;
 	if (may) {
 		ck_assert_int_lt(send(ends[1], "x", 1, MSG_DONTWAIT), 0);

@@ -240,6 +240,8 @@ static int take(struct taking *t)
 	ret = taking_run(t);
 	if (!ret)
 		ret = report(t);
+	if (ret && t->nclosed)
+		complain("snapshot %d: connections to others closed: %zu", t->job->pid, t->nclosed);
 	/* There is a snapshot, and not all is as it was. */
 	return !ret && t->blind ? EXIT_FAILED : ret;
 }

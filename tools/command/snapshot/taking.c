@@ -391,20 +391,29 @@ static int check_unchanged(const struct taking *t, const struct tree *tree,
 	return taking_check_tree(t, tree, error);
 }
 
-/* All are stopped: close the connections to other processes, if nothing else is in the way. 0 or a negative errno. */
+/* Nothing may be on its way in the connections that stay. 0 or a negative errno. */
+static int rest(const struct taking *t, const struct tree *tree, struct snapshot_error *error)
+{
+	int ret = tcp_rest(tree, &t->ports);
+
+	if (ret == -EAGAIN)
+		return snapshot_fail(
+			error, ret,
+			"a process has not read what another one has sent to it by TCP, and there is "
+			"no room for more (try again)");
+	return ret ? snapshot_fail(error, ret, "%s", strerror(-ret)) : 0;
+}
+
+/* All are stopped, and nothing else is in the way: close the connections to others. 0 or a negative errno. */
 static int close_outside(struct taking *t, const struct tree *tree, struct snapshot_error *error)
 {
-	int ret = taking_check_found(t, tree, error);
+	int ret = tcp_end(tree, &t->outside, &t->nclosed);
 
-	if (ret)
-		return ret;
-	ret = tcp_end(tree, &t->outside);
 	if (ret)
 		return snapshot_fail(error, ret, "its TCP connections cannot be closed: %s",
 				     strerror(-ret));
-	t->nclosed += t->outside.n;
 	t->closed = true;
-	return 0;
+	return taking_check_found(t, tree, error);
 }
 
 /* Check once more what CRIU cannot take, if need be with the processes stopped. 0 or a negative errno. */
@@ -427,20 +436,10 @@ static int settle(struct taking *t, struct tree *tree, struct snapshot_error *er
 			       : snapshot_fail(error, -EAGAIN,
 					       "a process of it does not stop (try again)");
 	monitors_drop(&t->monitors, tree);
-	if (t->close_outside)
-		ret = close_outside(t, tree, error);
-	if (!ret)
-		ret = taking_check_found(t, tree, error);
+	ret = taking_check_found(t, tree, error);
 	if (!ret && tcp_are_connected(&t->ports))
-		ret = tcp_rest(tree);
-	else
-		return ret;
-	if (ret == -EAGAIN)
-		return snapshot_fail(
-			error, ret,
-			"a process has not read what another one has sent to it by TCP, and there is "
-			"no room for more (try again)");
-	return ret ? snapshot_fail(error, ret, "%s", strerror(-ret)) : 0;
+		ret = rest(t, tree, error);
+	return ret || !t->outside.n ? ret : close_outside(t, tree, error);
 }
 
 /* False, and they stay stopped, if a CRIU that was killed has left a connection unusable, or may have. */

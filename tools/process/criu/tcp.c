@@ -187,9 +187,18 @@ bool tcp_parse(const char *text, struct tcp_end *end)
 	       inet_pton(AF_INET, host, &end->address.s6_addr[12]) == 1;
 }
 
-/* What is under way in the connections of @mine. */
+/* Whether one of @sockets, whose processes have them, is the socket @inode. */
+static bool has_inode(const struct tcp_sockets *sockets, ino_t inode)
+{
+	for (size_t i = 0; i < sockets->n && inode; i++)
+		if (sockets->all[i].inode == inode)
+			return true;
+	return false;
+}
+
+/* What is under way in the connections of @of. */
 struct traffic {
-	const struct descriptors *mine;
+	const struct tcp_sockets *of;
 	bool any;
 };
 
@@ -198,26 +207,23 @@ static bool find_traffic(void *arg, const struct tcp_sockets *sockets)
 	struct traffic *traffic = arg;
 
 	for (size_t i = 0; i < sockets->n && !traffic->any; i++)
-		traffic->any = sockets->all[i].unsent &&
-			       descriptors_socket(traffic->mine, sockets->all[i].inode);
+		traffic->any =
+			sockets->all[i].unsent && has_inode(traffic->of, sockets->all[i].inode);
 	return !traffic->any;
 }
 
-int tcp_rest(const struct tree *tree)
+int tcp_rest(const struct tree *tree, const struct tcp_sockets *sockets)
 {
-	struct descriptors mine = {0};
-	struct traffic traffic = {.mine = &mine, .any = true};
+	struct traffic traffic = {.of = sockets, .any = true};
 	bool all = true;
 
-	descriptors_add_tree(&mine, tree);
 	for (int left = REST_MS; traffic.any && left > 0; left -= LOOK_MS) {
 		traffic.any = false;
 		all = tcp_networks(tree, find_traffic, &traffic);
 		if (traffic.any)
 			usleep(LOOK_MS * 1000);
 	}
-	free(mine.all);
-	if (!all || mine.short_of_memory)
+	if (!all)
 		return -ENOMEM;
 	return traffic.any ? -EAGAIN : 0;
 }
@@ -236,55 +242,6 @@ bool tcp_may_end(const struct tcp_socket *socket, const struct tcp_socket *peer)
 	return !tcp_is_left(socket, peer) || (socket->state == TCP_IS_LEFT && !socket->unread);
 }
 
-/* tcp(7) calls this "disconnect"; it takes no privilege. 0 or a negative errno. */
-static int end(const struct descriptor *descriptor)
-{
-	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	int pid_fd = syscall(SYS_pidfd_open, descriptor->pid, 0), fd = -1, ret = 0;
-	struct stat st;
-
-	if (pid_fd >= 0)
-		fd = syscall(SYS_pidfd_getfd, pid_fd, descriptor->fd, 0);
-	if (pid_fd >= 0 && fd < 0)
-		ret = -errno;
-	else if (fd >= 0 && !fstat(fd, &st) && st.st_ino == descriptor->inode &&
-		 connect(fd, &nobody, sizeof(nobody)))
-		ret = -errno;
-	if (fd >= 0)
-		close(fd);
-	if (pid_fd >= 0)
-		close(pid_fd);
-	return ret;
-}
-
-int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets)
-{
-	struct descriptors mine = {0};
-	int ret = 0;
-
-	descriptors_add_tree(&mine, tree);
-	for (size_t i = 0; i < sockets->n && !ret; i++) {
-		const struct descriptor *one = descriptors_socket(&mine, sockets->all[i].inode);
-
-		ret = one ? end(one) : 0;
-	}
-	if (!ret && mine.short_of_memory)
-		ret = -ENOMEM;
-	free(mine.all);
-	return ret;
-}
-
-/* @fd is our copy of a socket of another process. 0 or a negative errno. */
-static int repair(int fd, bool on)
-{
-	int value = on, now = on;
-	socklen_t size = sizeof(now);
-
-	if (getsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &now, &size) || !now == !on)
-		return 0;
-	return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value)) ? -EPERM : 0;
-}
-
 static bool is_connection(int fd)
 {
 	struct sockaddr_storage peer;
@@ -294,8 +251,11 @@ static bool is_connection(int fd)
 	       (peer.ss_family == AF_INET || peer.ss_family == AF_INET6);
 }
 
-/* Those of the process that is open as @pid_fd. 0 or a negative errno. */
-static int repair_process(pid_t pid, int pid_fd, bool on)
+/* Gets our copy @fd of a connection of another process. 0 or a negative errno. */
+typedef int (*take_connection)(void *arg, int fd);
+
+/* Those of the process that is open as @pid_fd. As tcp_repair(). */
+static int each_of_process(pid_t pid, int pid_fd, take_connection take, void *arg)
 {
 	struct descriptors mine = {0};
 	int ret = 0;
@@ -307,11 +267,10 @@ static int repair_process(pid_t pid, int pid_fd, bool on)
 		if (mine.all[i].kind != DESCRIPTOR_SOCKET)
 			continue;
 		fd = syscall(SYS_pidfd_getfd, pid_fd, mine.all[i].fd, 0);
-		if (fd < 0)
-			err = errno == EPERM ? -EACCES
-					     : 0; /* else it is closed, or the process has ended */
+		if (fd < 0) /* it is closed, or the process has ended; or we may not */
+			err = errno == EBADF || errno == ESRCH ? 0 : -EACCES;
 		else if (is_connection(fd))
-			err = repair(fd, on);
+			err = take(arg, fd);
 		if (fd >= 0)
 			close(fd);
 		ret = err ? err : ret;
@@ -322,7 +281,8 @@ static int repair_process(pid_t pid, int pid_fd, bool on)
 	return ret;
 }
 
-int tcp_repair(const struct tree *tree, bool on)
+/* Those of the processes that @tree was found with, and of no others that have their ids by now. As tcp_repair(). */
+static int each_connection(const struct tree *tree, take_connection take, void *arg)
 {
 	int ret = 0;
 
@@ -332,11 +292,58 @@ int tcp_repair(const struct tree *tree, bool on)
 		int pid_fd = process_open(&process), err = 0;
 
 		if (pid_fd < 0)
-			continue;
-		if (process_find(process.pid, &now) && process_is_of(&now, tree->owner))
-			err = repair_process(process.pid, pid_fd, on);
-		close(pid_fd);
+			err = pid_fd == -ESRCH ? 0 : -EACCES;
+		else if (process_find(process.pid, &now) && process_is_of(&now, tree->owner))
+			err = each_of_process(process.pid, pid_fd, take, arg);
+		if (pid_fd >= 0)
+			close(pid_fd);
 		ret = err && ret != -EPERM ? err : ret;
 	}
 	return ret;
+}
+
+/* What is to be closed, and how many were. */
+struct ending {
+	const struct tcp_sockets *sockets;
+	size_t *closed;
+};
+
+/* tcp(7) calls this "disconnect"; it takes no privilege. */
+static int end(void *arg, int fd)
+{
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	const struct ending *ending = arg;
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (!has_inode(ending->sockets, st.st_ino))
+		return 0;
+	if (connect(fd, &nobody, sizeof(nobody)))
+		return -errno;
+	++*ending->closed;
+	return 0;
+}
+
+int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets, size_t *closed)
+{
+	struct ending ending = {.sockets = sockets, .closed = closed};
+
+	return each_connection(tree, end, &ending);
+}
+
+static int repair(void *arg, int fd)
+{
+	const bool *on = arg;
+	int value = *on, now = value;
+	socklen_t size = sizeof(now);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &now, &size) || !now == !value)
+		return 0;
+	return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value)) ? -EPERM : 0;
+}
+
+int tcp_repair(const struct tree *tree, bool on)
+{
+	return each_connection(tree, repair, &on);
 }

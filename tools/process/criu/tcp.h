@@ -82,10 +82,10 @@ const char *tcp_text(const struct tcp_end *end, char text[TCP_TEXT_SIZE]);
 bool tcp_parse(const char *text, struct tcp_end *end);
 
 /*
- * Wait until nothing is on its way in the connections of @tree, whose processes are stopped. 0; -EAGAIN if something
- * still is, for which the other end has no room; -ENOMEM.
+ * Wait until nothing is on its way in the connections @sockets of @tree, whose processes are stopped. 0; -EAGAIN if
+ * something still is, for which the other end has no room; -ENOMEM.
  */
-int tcp_rest(const struct tree *tree);
+int tcp_rest(const struct tree *tree, const struct tcp_sockets *sockets);
 
 /*
  * Whether the other end of the connection @socket, in the same namespace @peer or NULL, was closed. Nobody can see then
@@ -100,11 +100,11 @@ bool tcp_is_left(const struct tcp_socket *socket, const struct tcp_socket *peer)
 bool tcp_may_end(const struct tcp_socket *socket, const struct tcp_socket *peer);
 
 /*
- * Close the connections @sockets of @tree, whose processes are stopped: the other ends see a reset, and the processes
- * a socket that is not connected (ENOTCONN, or ECONNRESET once). 0 or a negative errno; -EPERM if a process cannot be
- * reached.
+ * Close those of @sockets that are connections of @tree, whose processes are stopped: the other ends see a reset, and
+ * the processes a socket that is not connected (ENOTCONN, or ECONNRESET once). Each one adds 1 to *@closed. 0 or a
+ * negative errno, as tcp_repair().
  */
-int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets);
+int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets, size_t *closed);
 
 /*
  * Switch the repair mode of all connections of @tree on or off (TCP_REPAIR, tcp(7)), as far as this process may. CRIU
