@@ -126,6 +126,22 @@ bool host_has_membarrier(void)
 	return commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
+bool host_is_filtered(const char *task)
+{
+	char path[64], line[128];
+	FILE *status;
+	int mode = 0;
+
+	snprintf(path, sizeof(path), "%s/status", task);
+	status = fopen(path, "re");
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "Seccomp: %d", &mode) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return mode != 0;
+}
+
 void host_huge_pages(char *buf, size_t size)
 {
 	char line[128], *word;

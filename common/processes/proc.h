@@ -12,6 +12,12 @@ int host_read_line(const char *path, char *buf, size_t size);
 /* True if the kernel has the membarrier(2) command that the gate prefers. */
 bool host_has_membarrier(void);
 
+/*
+ * Whether the thread @task ("/proc/thread-self", "/proc/1/task/1") has a filter of system calls (seccomp(2)), which its
+ * new threads and processes inherit. It is read from a file, as a filter may answer prctl(2) with a signal.
+ */
+bool host_is_filtered(const char *task);
+
 /* The word in brackets of transparent_hugepage/enabled; empty if there is none. */
 void host_huge_pages(char *buf, size_t size);
 

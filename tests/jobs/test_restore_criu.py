@@ -4,8 +4,10 @@
 What cudaw snapshot makes of a CRIU that is missing, too old, not permitted, fails or is slow: a
 pretended one, so that all but the last case need none.
 """
+import ctypes
 import os
 import re
+import struct
 import subprocess
 import tempfile
 
@@ -16,8 +18,17 @@ from restorelib import (STAND_IN, Counting, Terminal, directory, need_criu, nobo
                         refused, unheard)
 
 
+PR_SET_SECCOMP = 22
+
+
+def filter_calls():
+    """A filter of system calls that permits all of them."""
+    code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7fff0000))    # BPF_RET, SECCOMP_RET_ALLOW
+    ctypes.CDLL(None).prctl(PR_SET_SECCOMP, 2, struct.pack("H6xP", 1, ctypes.addressof(code)))
+
+
 def without_a_criu_that_will_do():
-    job = Counting()
+    job = Counting(preexec_fn=filter_calls)
     path = directory()
     with open(f"{path}.criu", "w", encoding="ascii"):
         pass
@@ -41,6 +52,12 @@ def without_a_criu_that_will_do():
             equal(done.returncode, 6, f"the exit code without {named}")
             check(f"{env['CUDAW_CRIU']} is not permitted to make process images, which needs {named}:" in done.stderr,
                   done.stderr)
+        done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", CUDAW, "snapshot",
+                               "--check", str(job.pid)], env={**base_environment(), **env}, text=True,
+                              capture_output=True, check=False)
+        filtered = f"its process {job.pid} (counter) has a filter of system calls (seccomp)"
+        check(filtered in done.stderr, done.stderr)
+        check(filtered in refused("snapshot", job.pid, path, code=6, env=env, preexec_fn=filter_calls), "it is taken")
         done = subprocess.run(["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", CUDAW, "doctor"],
                               env={**base_environment(), **env}, text=True, capture_output=True, check=False)
         check("carry TCP connections, which needs CAP_NET_ADMIN" in " ".join(done.stdout.split()), done.stdout)

@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/files/queue.h"
 #include "checkpoint/snapshot/files/io.h"
 #include "common/clock.h"
+#include "common/processes/proc.h"
 #include "common/size.h"
 
 #include <sched.h>
@@ -86,28 +87,11 @@ static int *list_ring(int fd)
 	return NULL;
 }
 
-/*
- * True if this thread has a seccomp filter, which its new threads inherit. A filter may answer
- * prctl() with a signal, so it is not used.
- */
-static bool is_filtered(void)
-{
-	FILE *status = fopen("/proc/thread-self/status", "re");
-	char line[128];
-	int mode = 0;
-
-	while (status && fgets(line, sizeof(line), status))
-		if (sscanf(line, "Seccomp: %d", &mode) == 1)
-			break;
-	if (status)
-		fclose(status);
-	return mode != 0;
-}
-
 void snapshot_queue_init(struct snapshot_queue *q, size_t threads)
 {
-	*q = (struct snapshot_queue){
-		.threads = threads, .owner = pthread_self(), .filtered = is_filtered()};
+	*q = (struct snapshot_queue){.threads = threads,
+				     .owner = pthread_self(),
+				     .filtered = host_is_filtered("/proc/thread-self")};
 	pthread_mutex_init(&q->lock, NULL);
 }
 

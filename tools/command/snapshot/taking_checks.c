@@ -281,6 +281,8 @@ int taking_check_found(struct taking *t, const struct tree *tree, struct snapsho
 	goes_on = !f.any || t->check;
 	if (goes_on && taking_stops(t) && !process_can_signal())
 		goes_on = take_reason(&f, PROCESS_CANNOT_SIGNAL, false);
+	if (goes_on && !criu_may_take(&t->criu, tree))
+		goes_on = take_reason(&f, t->criu.why, false);
 	if (goes_on && tcp_are_connected(&t->ports) && !criu_may_repair(&t->criu))
 		take_reason(&f, t->criu.why, false);
 	return !f.any ? 0 : f.lasts ? -ENOTSUP : -EAGAIN;

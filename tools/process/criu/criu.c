@@ -9,6 +9,7 @@
 #include "tools/report/report.h"
 #include "tools/process/faces.h"
 
+#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -111,6 +112,43 @@ bool criu_may_repair(struct criu *criu)
 		 "%.300s is not permitted to carry TCP connections, which needs CAP_NET_ADMIN",
 		 criu->path);
 	return false;
+}
+
+static bool has_filter(pid_t pid)
+{
+	char path[64], task[sizeof(path) + 16];
+	bool filtered = false;
+	struct dirent *entry;
+	DIR *threads;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	threads = opendir(path);
+	while (threads && !filtered && (entry = readdir(threads))) {
+		snprintf(task, sizeof(task), "%s/%d", path, atoi(entry->d_name));
+		filtered = host_is_filtered(task);
+	}
+	if (threads)
+		closedir(threads);
+	return filtered;
+}
+
+bool criu_may_take(struct criu *criu, const struct tree *tree)
+{
+	char name[PROCESS_NAME];
+
+	if (capabilities(criu) & 1ULL << CAP_SYS_ADMIN && !host_is_filtered("/proc/thread-self"))
+		return true;
+	for (size_t i = 0; i < tree->n; i++) {
+		if (!has_filter(tree->pids[i]))
+			continue;
+		snprintf(
+			criu->why, sizeof(criu->why),
+			"its process %d (%s) has a filter of system calls (seccomp), which %.200s is not "
+			"permitted to carry: expected CAP_SYS_ADMIN, and no such filter for CRIU itself",
+			tree->pids[i], process_name(tree->pids[i], name), criu->path);
+		return false;
+	}
+	return true;
 }
 
 /* Its version is known; false with why if the version or the permissions do not suffice. */

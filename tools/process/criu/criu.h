@@ -32,6 +32,12 @@ bool criu_find(struct criu *criu);
 /* Whether CRIU may take and restore TCP connections (TCP_REPAIR, tcp(7)). False with criu->why. */
 bool criu_may_repair(struct criu *criu);
 
+/*
+ * Whether CRIU may take the processes of @tree: if one has a filter of system calls, CRIU needs CAP_SYS_ADMIN, and must
+ * have no such filter itself (PTRACE_O_SUSPEND_SECCOMP, ptrace(2)) [CRIU 4.2, seen]. False with criu->why.
+ */
+bool criu_may_take(struct criu *criu, const struct tree *tree);
+
 struct criu_what {
 	pid_t root; /* of the processes */
 	/* If all are stopped, so that none ends but by being killed: after tree_await_stop(). Else NULL. */
