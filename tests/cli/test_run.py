@@ -3,6 +3,7 @@
 """cudaw run: the environment of the program, its exit code, and what can go wrong."""
 import glob
 import os
+import pty
 import re
 import shutil
 import signal
@@ -36,22 +37,29 @@ def test_sets_the_environment():
 def test_prepares_for_snapshots():
     output = os.path.join(scratch(), "output")
     io_uring = "import ctypes, errno; ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0); " \
-               "print(errno.errorcode[ctypes.get_errno()])"
+               "print(errno.errorcode[ctypes.get_errno()]); print(open('/proc/self/status').read())"
     program = [sys.executable, "-c", f"{PRINT[-1]}; {io_uring}"]
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
+    env.pop("NCCL_SOCKET_IFNAME", None)
+    terminal, end = pty.openpty()
     with open(output, "w+", encoding="utf-8") as file:
-        done = subprocess.run([CUDAW, "run", "--snapshot", *program], stdin=subprocess.DEVNULL, stdout=file,
-                              stderr=subprocess.PIPE, timeout=LIMIT_S, check=True, text=True,
-                              env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"})
+        done = subprocess.run([CUDAW, "run", "--snapshot", "--snapshot", *program], stdin=end, stdout=file,
+                              stderr=subprocess.PIPE, timeout=LIMIT_S, check=True, text=True, env=env)
         file.seek(0)
         lines = file.read().splitlines()
-    equal(lines[-1], "ENOSYS")
-    assert {"NCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=eth0"} <= set(lines), lines
-    equal(done.stderr, "cudaw: warning: --snapshot: stderr is a pipe, with which no snapshot can be taken; "
-          "expected a file or /dev/null\n")
+    os.close(terminal)
+    os.close(end)
+    with open("/proc/self/status", encoding="utf-8") as file:
+        others = int(re.search(r"Seccomp_filters:\t(\d+)", file.read())[1])
+    assert {"NCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=eth0", "ENOSYS", "Seccomp:\t2",
+            f"Seccomp_filters:\t{others + 1}"} <= set(lines), lines
+    equal(done.stderr, "cudaw: warning: --snapshot: stdin is a terminal, so a restore needs one, too; expected a file "
+          "or /dev/null\ncudaw: warning: --snapshot: stderr is a pipe, with which no snapshot can be taken; expected a "
+          "file or /dev/null\n")
     if os.getuid() == 0:
-        result = cudaw("run", "--snapshot", "grep", "^Seccomp:", "/proc/self/status",
+        result = cudaw("run", "--snapshot", "grep", "-E", "^(NoNewPrivs|Seccomp):", "/proc/self/status",
                        command=installed_copy(scratch()), user=12345)
-        equal(result.out, "Seccomp:\t2\n")
+        equal(result.out, "NoNewPrivs:\t1\nSeccomp:\t2\n")
 
 
 def test_each_run_is_a_job_of_its_own():

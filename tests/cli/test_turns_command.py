@@ -815,13 +815,18 @@ def lingering():
     return {"XDG_CONFIG_HOME": home}
 
 
+def filters(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return re.findall("Seccomp:.*", file.read())
+
+
 def test_run_starts_it():
     """One, by however many; without anything of its parent's; it ends after the last of them."""
     if SANITIZED:
         return
     directory, env = Directory(), {**os.environ, **lingering(), "CUDAW_JOB": "abcdef"}
     read, write = os.pipe()
-    jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--turns", "--class", "interactive", "--weight",
+    jobs = [ends_with_us(subprocess.Popen([CUDAW, "run", "--snapshot", "--turns", "--class", "interactive", "--weight",
                                            "2", "--", "sh", "-c", "env | grep CUDAW_TURNS; sleep 3"],
                                           pass_fds=[write], stdout=subprocess.PIPE, text=True, env=env))
             for _ in range(3)]
@@ -834,6 +839,7 @@ def test_run_starts_it():
     check(os.readlink(f"/proc/self/fd/{read}") not in descriptors(pid).values(), "it has a pipe of its parent")
     with open(f"/proc/{pid}/environ", encoding="utf-8") as file:
         check("CUDAW_JOB=" not in file.read(), "it belongs to a job")
+    equal(filters(pid), filters("self"))
     for job in jobs:
         job.kill()
         job.wait()

@@ -40,9 +40,10 @@ const char help_run[] =
 	"                    chrome://tracing. Replaces FILE. The job's first process that uses\n"
 	"                    CUDA writes FILE, the others FILE.PID\n"
 	"      --require     do not start CMD if the job could never be paused, and say why\n"
-	"      --snapshot    prepare the job for 'cudaw snapshot': it finds no io_uring (unless you\n"
-	"                    are root, it cannot gain rights then, as by sudo), NCCL and gloo use\n"
-	"                    127.0.0.1; warn if stdin, stdout or stderr is in the way\n"
+	"      --snapshot    prepare the job for 'cudaw snapshot': it finds no io_uring (without\n"
+	"                    CAP_SYS_ADMIN it cannot gain rights then, as by sudo), NCCL and gloo\n"
+	"                    use 127.0.0.1; warn if stdin, stdout or stderr is a terminal, pipe or\n"
+	"                    socket\n"
 	"      --turns       take turns on the GPU with your other jobs that have --turns, if they\n"
 	"                    do not fit together. Starts cudawd, which decides whose turn it is,\n"
 	"                    and which ends after the last job. 'cudaw turns' shows who runs\n"
@@ -328,7 +329,7 @@ int cmd_run(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	const char *trace = NULL, *name = NULL;
-	bool turns = false, claims = false, require = false, memory = false;
+	bool turns = false, claims = false, require = false, memory = false, snapshot = false;
 	int opt, err;
 
 	/* '+': the words after CMD belong to CMD. */
@@ -351,7 +352,7 @@ int cmd_run(int argc, char **argv)
 			require = true;
 			break;
 		case 'S':
-			run_prepare_snapshots();
+			snapshot = true;
 			break;
 		case 's':
 			turns = true;
@@ -403,6 +404,9 @@ int cmd_run(int argc, char **argv)
 	if (!require)
 		run_warn_of_program(argv[optind]);
 	settings_check(warn_of_setting, NULL);
+	/* Last: what this command starts for all jobs does not get the filter. */
+	if (snapshot)
+		run_prepare_snapshots();
 	execvp(argv[optind], argv + optind);
 	err = errno;
 	complain("%s: %s", argv[optind], strerror(err));

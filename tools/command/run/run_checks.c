@@ -235,6 +235,16 @@ void run_warn_of_memory(void)
 }
 
 /*
+ * Before Linux 5.16 a filter makes a process slower, by what is done against side channels (SPEC_ALLOW: not so). 0, or
+ * -1 with errno.
+ */
+static int set_filter(const struct sock_fprog *program)
+{
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+		       program);
+}
+
+/*
  * CRIU does not take io_uring, and libuv 1.52 (as in uvloop) has one in each event loop, whatever UV_USE_IO_URING says.
  * All of its users go on without, as on a kernel that has none. The call has the same number on all machines.
  */
@@ -248,9 +258,10 @@ static bool refuse_io_uring(void)
 	};
 	const struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
 
-	return !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ||
-	       (!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-		!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	if (!set_filter(&program))
+		return true;
+	/* EACCES: it takes CAP_SYS_ADMIN, or no_new_privs, which nobody can take back. */
+	return errno == EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !set_filter(&program);
 }
 
 void run_prepare_snapshots(void)
@@ -263,7 +274,12 @@ void run_prepare_snapshots(void)
 	for (size_t i = 0; i < sizeof(interfaces) / sizeof(interfaces[0]); i++)
 		setenv(interfaces[i], "lo", 0);
 	for (int fd = 0; fd < 3; fd++)
-		if (!fstat(fd, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+		if (isatty(fd))
+			complain(
+				"warning: --snapshot: %s is a terminal, so a restore needs one, too; "
+				"expected a file or /dev/null",
+				streams[fd]);
+		else if (!fstat(fd, &st) && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
 			complain(
 				"warning: --snapshot: %s is a %s, with which no snapshot can be taken; "
 				"expected a file or /dev/null",

@@ -23,9 +23,10 @@ void run_warn_of_name(const char *name);
 void run_warn_of_memory(void);
 
 /*
- * Prepare what this process becomes for snapshots: without io_uring (a filter of system calls, which a process that is
- * not root's gets with no_new_privs alone: it cannot gain rights, as by sudo), and with variables that its libraries
- * read, unless they are set. Warn of standard streams that are in the way, and of a filter that cannot be made.
+ * Prepare what this process becomes for snapshots: without io_uring (a filter of system calls, which a process
+ * without CAP_SYS_ADMIN gets with no_new_privs alone: it cannot gain rights, as by sudo), and with variables that its
+ * libraries read, unless they are set. Warn of standard streams that are in the way, and of a filter that cannot be
+ * made.
  */
 void run_prepare_snapshots(void);
 
