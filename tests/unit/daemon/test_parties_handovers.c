@@ -304,6 +304,38 @@ START_TEST(one_that_is_paused_while_it_waits_alone_gives_all)
 }
 END_TEST
 
+/* Neither takes its room, and both say so again and again. */
+START_TEST(words_of_several_that_take_nothing_keep_no_hand_over)
+{
+	struct turns *t = parties_turns(w.parties);
+	uint32_t id[2];
+
+	have_room(&id[0], &id[1]);
+	ck_assert_uint_ne(t->slot[0], 0);
+	for (int i = 0; i < 52; i++) {
+		w.now += 100;
+		parties_mapped(w.parties, id[i % 2], i % 4 < 2 ? MIB : 0, w.now);
+		parties_decide_now();
+	}
+	ck_assert_uint_eq(t->slot[0], 0);
+}
+END_TEST
+
+/* Of those with several GPUs no line says where it is. */
+START_TEST(what_each_process_has_taken_counts)
+{
+	struct turns *t = parties_turns(w.parties);
+	uint32_t id[2];
+
+	have_room(&id[0], &id[1]);
+	for (int i = 0; i < 2; i++) {
+		parties_need(w.parties, id[i], 1, 0, MIB, w.now);
+		parties_mapped(w.parties, id[i], 9 * MIB, w.now);
+	}
+	ck_assert_uint_eq(books_find(t, t->slot[0])->said, 18 * MIB);
+}
+END_TEST
+
 /* They are called off, and may have taken their room by then. */
 START_TEST(room_counts_until_it_is_given_back)
 {
@@ -585,6 +617,8 @@ int main(void)
 	tcase_add_test(cases, a_lone_one_that_waits_has_what_it_says);
 	tcase_add_loop_test(cases, one_that_waits_alone_keeps_what_it_has, 0, 2);
 	tcase_add_loop_test(cases, one_that_is_paused_while_it_waits_alone_gives_all, 0, 4);
+	tcase_add_test(cases, what_each_process_has_taken_counts);
+	tcase_add_test(cases, words_of_several_that_take_nothing_keep_no_hand_over);
 	tcase_add_test(cases, room_counts_until_it_is_given_back);
 	tcase_add_test(cases, one_is_told_that_it_has_less_room);
 	tcase_add_test(cases, two_are_told_that_they_have_less_room);

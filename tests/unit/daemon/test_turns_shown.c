@@ -232,7 +232,7 @@ START_TEST(room_that_is_not_taken_is_there_for_others)
 	ck_assert_double_lt(liar->vtime, 31000);
 	/* It waits anew, and longer each time until it has run. */
 	ck_assert_double_gt(liar->wait_since, NOW + 30000);
-	ck_assert_double_ge(liar->taking.until, NOW + 40000);
+	ck_assert_double_ge(liar->unused.until, NOW + 40000);
 	/* It takes its memory after all, and runs. */
 	shows(liar, 90, now);
 	turns_mapped(t, liar->id, 90 * GIB, now);
@@ -270,30 +270,153 @@ START_TEST(a_hand_over_is_kept_by_memory)
 }
 END_TEST
 
+/* Words alone: of a little more each time, and where NVML shows nothing of them. */
+START_TEST(words_that_take_little_keep_no_hand_over)
+{
+	struct account *liar = waits(90);
+	const uint64_t step[] = {1, GIB, 90 * GIB};
+	double now = NOW;
+
+	waits(60);
+	if (_i)
+		shows(liar, 1, now);
+	decide(now);
+	for (int i = 1; i <= 52; i++) {
+		now += 100;
+		turns_mapped(t, liar->id, (uint64_t)i * step[_i], now);
+		decide(now);
+		ck_assert(liar->slot || i > 50);
+	}
+	ck_assert_int_eq(liar->phase, PHASE_LEAVING);
+}
+END_TEST
+
+/* Whatever it says, and whoever ends: it gets its turn 10 s later, and its end comes first once. */
+START_TEST(who_left_room_gets_no_turn_by_words)
+{
+	struct account *other = runs(1), *liar = waits(90);
+	double now = NOW;
+
+	waits(60);
+	decide(now);
+	says_it_fills(liar, 0, &now, 5200);
+	ck_assert_int_eq(liar->phase, PHASE_LEAVING);
+	turns_ended(t, liar->id, TURNS_OK, now);
+	turns_leave(t, other->id, now);
+	turns_ends(t, liar->id, now);
+	decide(now + 9000);
+	ck_assert(!liar->slot && liar->ending);
+	decide(now + 13000);
+	turns_ends(t, liar->id, now + 13000);
+	ck_assert(!liar->ending);
+	/* It has run. */
+	turns_ended(t, liar->id, TURNS_OK, now + 14000);
+	ck_assert_double_le(liar->unused.ms, 0);
+	liar->phase = PHASE_OUT;
+	turns_ends(t, liar->id, now + 15000);
+	ck_assert(liar->ending);
+}
+END_TEST
+
+/* A process outside has it: before it is asked for its room, and when nobody asks. */
+START_TEST(room_that_is_not_there_is_not_left)
+{
+	struct account *first = waits(90), *kept = runs(1);
+	double now = NOW;
+
+	shows(first, 0, now);
+	shows(kept, 1, now);
+	decide(now);
+	ck_assert_int_eq(ordered(TURNS_ROOM, first), 90 * GIB);
+	if (!_i)
+		waits(30);
+	says_it_fills(first, 0, &now, 4000);
+	turns_capacity(t, 0, 40 * GIB);
+	for (double end = now + (_i ? 28000 : 1000); now < end; now += 100)
+		decide(now);
+	ck_assert_int_eq(first->phase, _i ? PHASE_OUT : PHASE_LEAVING);
+	ck_assert_double_le(first->vtime, 0);
+	ck_assert_double_le(first->wait_since, NOW);
+	ck_assert_double_le(first->unused.until, 0);
+}
+END_TEST
+
+/* Its time counts from when it last took some. */
+START_TEST(the_time_that_it_took_room_is_not_its_turn)
+{
+	struct account *slow = waits(90);
+	double now = NOW;
+
+	waits(60);
+	decide(now);
+	for (uint64_t gib = 1; gib <= 10; gib++)
+		says_it_fills(slow, gib, &now, 4000);
+	says_it_fills(slow, 10, &now, 2000);
+	ck_assert_int_eq(slow->phase, PHASE_LEAVING);
+	ck_assert_double_ge(slow->vtime, 5000);
+	ck_assert_double_lt(slow->vtime, 7000);
+}
+END_TEST
+
 START_TEST(room_that_is_taken_slowly_is_kept)
 {
 	struct account *slow = waits(90);
 	double now = NOW;
 
 	waits(60);
-	slow->filled = 90 * GIB; /* in the turn before */
-	decide(now);             /* of which NVML says nothing yet */
+	if (_i) /* else NVML says nothing of it yet */
+		shows(slow, 0, now);
+	slow->said = slow->filled = 90 * GIB; /* in the turn before */
+	decide(now);
 	for (uint64_t gib = 1; gib <= 90; gib++) {
 		says_it_fills(slow, gib, &now, 4000);
 		ck_assert(slow->slot);
 		ck_assert_int_eq(books_free(t, 0), 10 * GIB);
 	}
+	/* It has all, and copies. */
+	says_it_fills(slow, 90, &now, 60000);
+	ck_assert_int_eq(slow->phase, PHASE_ENTERS);
 }
 END_TEST
 
+/* It says so before NVML shows it. */
+START_TEST(room_that_is_shown_late_is_kept)
+{
+	struct account *slow = waits(90);
+	double now = NOW;
+
+	waits(60);
+	decide(now);
+	turns_mapped(t, slow->id, 90 * GIB, now);
+	for (uint64_t gib = 1; gib < 10; gib++, now += 4000) {
+		shows(slow, gib, now);
+		decide(now + 3900);
+		ck_assert(slow->slot);
+	}
+}
+END_TEST
+
+/* One large allocation, or one and a context, is taken at once, and nothing is told of the copy. That counts as its turn after minutes. */
 START_TEST(room_that_is_taken_is_kept)
 {
 	struct account *slow = waits(90);
 	double now = NOW;
 
+	waits(60);
+	if (_i) { /* which comes back first, and it does not count */
+		turns_restored(t, slow->id, true, now);
+		turns_need(t, slow->id, 0, 0, 91 * GIB, now);
+	}
 	decide(now);
-	says_it_fills(slow, 90, &now, 60000);
-	ck_assert_int_eq(slow->phase, PHASE_ENTERS);
+	turns_mapped(t, slow->id, 90 * GIB, now);
+	shows(slow, 91, now);
+	for (; now < NOW + 300000; now += 1000)
+		decide(now);
+	ck_assert(slow->slot);
+	for (; now < NOW + 303000; now += 1000)
+		decide(now);
+	ck_assert_int_eq(slow->phase, PHASE_LEAVING);
+	ck_assert_double_ge(slow->vtime, 300000);
 }
 END_TEST
 
@@ -334,7 +457,7 @@ START_TEST(words_that_free_nothing_keep_no_gpu)
 	ck_assert_int_eq(ordered(TURNS_YIELD, first), 20 * GIB);
 	for (; now < NOW + 8000; now += 100) {
 		turns_freed(t, first->id, 0, now);
-		turns_mapped(t, first->id, 60 * GIB + (uint64_t)(now - NOW), now);
+		turns_mapped(t, first->id, 60 * GIB + (uint64_t)(now - NOW) * GIB, now);
 		decide(now);
 	}
 	ck_assert(!next->slot);
@@ -380,8 +503,13 @@ int main(void)
 	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
 	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
 	tcase_add_test(cases, a_hand_over_is_kept_by_memory);
-	tcase_add_test(cases, room_that_is_taken_slowly_is_kept);
-	tcase_add_test(cases, room_that_is_taken_is_kept);
+	tcase_add_loop_test(cases, words_that_take_little_keep_no_hand_over, 0, 3);
+	tcase_add_test(cases, who_left_room_gets_no_turn_by_words);
+	tcase_add_loop_test(cases, room_that_is_not_there_is_not_left, 0, 2);
+	tcase_add_test(cases, the_time_that_it_took_room_is_not_its_turn);
+	tcase_add_loop_test(cases, room_that_is_taken_slowly_is_kept, 0, 2);
+	tcase_add_test(cases, room_that_is_shown_late_is_kept);
+	tcase_add_loop_test(cases, room_that_is_taken_is_kept, 0, 2);
 	tcase_add_test(cases, room_is_kept_longer_while_others_give);
 	tcase_add_test(cases, words_that_free_nothing_keep_no_gpu);
 	tcase_add_test(cases, room_on_several_gpus_is_what_was_given);

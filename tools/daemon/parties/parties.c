@@ -497,6 +497,16 @@ static void take_all(struct process *m)
 	memcpy(m->mapped, m->total, sizeof(m->mapped));
 }
 
+/* What its processes have taken: those that say less than before have not given it back. */
+static void tell_filled(struct parties *p, const struct party *party, double now)
+{
+	uint64_t bytes = 0;
+
+	FOR_EACH_OF(p, party, m)
+		bytes += size_max(m->filled, party_sum(m->mapped));
+	turns_filled(p->turns, party->member, bytes, now);
+}
+
 void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 {
 	struct process *m = parties_find(p, id);
@@ -504,6 +514,7 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 	if (!m)
 		return;
 	set_mapped(m, bytes);
+	m->filled = size_max(m->filled, bytes);
 	m->freeing = 0;
 	/* It is at rest, whatever fails. */
 	if (m->asked && m->party->round == ROUND_OUT)
@@ -511,7 +522,7 @@ void parties_mapped(struct parties *p, uint32_t id, uint64_t bytes, double now)
 	if (m->party->together) {
 		party_tell_needs(p, m->party, now);
 		if (m->party->round != ROUND_OUT)
-			turns_progress(p->turns, m->party->member, now);
+			tell_filled(p, m->party, now);
 		return;
 	}
 	FOR_EACH_OF(p, m->party, other)

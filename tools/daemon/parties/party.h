@@ -30,6 +30,7 @@ struct process {
 	uint64_t gives;   /* what it was asked for by its last yield, of what it had */
 	uint64_t freed;   /* by that */
 	uint64_t freeing; /* by the yield under way, and still in @mapped */
+	uint64_t filled;  /* the most that it has said it has, in the round */
 	uint64_t
 		room; /* that it was told of, until it has ended the fill, or the yield that calls it off */
 	size_t rank; /* in the round */

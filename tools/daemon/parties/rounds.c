@@ -243,7 +243,7 @@ static void begin_round(struct parties *p, struct party *party, double now)
 	FOR_EACH_OF(p, party, m) {
 		m->asked = m->out != party->out || (party->fresh && party->out);
 		m->held = m->failed = false;
-		m->freeing = 0;
+		m->freeing = m->filled = 0;
 		m->rank = n;
 		n += m->asked;
 		if (m->asked && party->out)

@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#define TAKEN_STEP (UINT64_C(128) << 20) /* half of what a job takes between two lines */
-
 static uint64_t total_of(const struct account *m)
 {
 	uint64_t sum = 0;
@@ -106,12 +104,13 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double asked, double now)
 {
 	struct account *m = books_find(t, id);
-	uint64_t had, shown;
+	uint64_t had, before, shown;
 
 	books_advance(t, now);
 	if (!m)
 		return;
 	had = books_has(m, gpu);
+	before = books_shown(m);
 	m->need[gpu].shown = bytes;
 	/* By the time of the question: the answer may come much later, as NVML may block. */
 	if (asked - m->got_at >= BOOKS_GOT_MS)
@@ -119,10 +118,14 @@ void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double a
 	keep_promise(m, gpu, had);
 	shown = books_shown(m);
 	if (shown < TURNS_NO_LIMIT &&
-	    (m->taken == TURNS_NO_LIMIT || shown >= m->taken + TAKEN_STEP)) {
+	    (m->taken == TURNS_NO_LIMIT || shown >= m->taken + BOOKS_STEP)) {
 		m->taken = shown;
 		m->taken_at = now;
 	}
+	/* Until now its words were all that was known. */
+	if (before == TURNS_NO_LIMIT && shown < m->filled)
+		m->filled = shown;
+	books_note_filled(t, m, now);
 }
 
 void turns_context_after(struct turns *t, uint32_t id, double ms)
@@ -351,7 +354,8 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 	struct account *m = books_find(t, id);
 
 	turns_want(t, id, now);
-	if (!m || m->phase == PHASE_RUNS)
+	/* Once, until it has run: it would come first as often as it says so. */
+	if (!m || m->phase == PHASE_RUNS || m->ending_since > 0)
 		return;
 	m->taking.until = 0;
 	m->ending = true;

@@ -286,11 +286,14 @@ void books_set_phase(struct account *m, enum phase phase, double now)
 	m->ending &= phase != PHASE_RUNS;
 	m->first &= phase == PHASE_ENTERS;
 	m->came &= phase != PHASE_OUT;
+	m->left = false;
+	m->said = m->filled = 0;
 	/* What an allocation was promised it cannot take while its member is out, and asks for anew. */
 	for (int g = 0; g < TURNS_GPUS && phase == PHASE_OUT; g++)
 		m->need[g].promised = 0;
 	if (phase == PHASE_RUNS) {
 		m->wants = m->given = m->woken = m->released = false;
+		m->ending_since = 0;
 		books_end_room(m);
 		/* An allocation keeps its place among those who wait. */
 		m->wait_since = waits_since(m);
@@ -366,6 +369,16 @@ bool books_has_all_room(const struct account *m)
 		if (m->need[g].total > m->need[g].room)
 			return false;
 	return true;
+}
+
+bool books_has_taken_all(const struct account *m)
+{
+	uint64_t said = books_said(m), total = said + books_out(m), shown = books_shown(m);
+
+	if (m->said > said)
+		said = m->said;
+	/* A context that was out is in the total, and in what NVML shows. */
+	return total && books_has_all_room(m) && (said >= total || m->released) && shown >= total;
 }
 
 bool books_may_run(const struct account *m)

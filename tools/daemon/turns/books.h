@@ -8,7 +8,8 @@
 #include "tools/daemon/turns/idleness.h"
 #include "tools/daemon/turns/turns.h"
 
-#define BOOKS_GOT_MS 2000 /* for a member to take what it got, and to say so */
+#define BOOKS_GOT_MS 2000                  /* for a member to take what it got, and to say so */
+#define BOOKS_STEP   (UINT64_C(128) << 20) /* half of what a job takes between two lines */
 
 enum phase {
 	PHASE_RUNS,    /* with all of its memory; what it allocates it takes unasked */
@@ -56,6 +57,7 @@ struct account {
 	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool rests;     /* the same: its kernels have ended */
+	bool left;      /* of PHASE_ENTERS: it had all room and time to take it, and has not */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool kept;      /* those of a higher class keep it out */
@@ -72,7 +74,8 @@ struct account {
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from; /* what it had when its yield began */
 	uint64_t freed;      /* by that yield, so far */
-	uint64_t filled;     /* of PHASE_ENTERS: the most that it had, as it says */
+	uint64_t said;       /* the most that it had in this phase, as it says */
+	uint64_t filled;     /* so much of that as NVML shows, when it last was news */
 	uint64_t most_out;   /* when it had given most: so much host memory it has made */
 	uint32_t leaves_for; /* of PHASE_LEAVING: who gets the memory; 0: nobody */
 	struct grow grows[TURNS_GROWS]; /* in the order of their beginning on each GPU */
@@ -92,8 +95,10 @@ struct account {
 	double context_until;   /* it could not give its context, and is not asked for it before */
 	struct back_off giving; /* it is not asked for memory */
 	struct back_off taking; /* it gets no turn */
-	double ending_since;
-	double safe_until; /* it is not stopped before: it ends */
+	struct back_off
+		unused; /* the same, as it left its room unused: only a turn ends that sooner */
+	double ending_since; /* 0: it has not said so since it ran */
+	double safe_until;   /* it is not stopped before: it ends */
 	unsigned handovers;
 };
 
@@ -181,7 +186,11 @@ uint64_t books_room(const struct account *m);
 void books_end_room(struct account *m);
 /* @m was given so much room, in all, on each GPU. */
 void books_give_room(struct account *m, const uint64_t *room, double now);
-/* @m could have run, as it had all room, and has not taken it: that was its turn. */
+/* It has taken all of its room, as far as is known, and copies what it had. */
+bool books_has_taken_all(const struct account *m);
+/* What @m says it has may be news, or what NVML shows of that. */
+void books_note_filled(struct turns *t, struct account *m, double now);
+/* @m could have run, as it had all room, and has not taken it: that was its turn, since it last took some. */
 void books_charge_left(struct turns *t, struct account *m);
 /* Others may have the room that @m does not take. */
 void books_take_room_back(struct turns *t, struct account *m, double now);

@@ -35,8 +35,19 @@ static void progress(struct turns *t, struct account *m, double now)
 	struct account *entrant = m->leaves_for ? books_find(t, m->leaves_for) : NULL;
 
 	m->progress_at = now;
+	m->left = false;
 	if (entrant)
 		entrant->progress_at = now;
+}
+
+void books_note_filled(struct turns *t, struct account *m, double now)
+{
+	uint64_t shown = books_shown(m), filled = m->said < shown ? m->said : shown;
+
+	if (filled < m->filled + BOOKS_STEP)
+		return;
+	m->filled = filled;
+	progress(t, m, now);
 }
 
 /* A member with one GPU says there what it has in all. */
@@ -58,10 +69,20 @@ void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now)
 		return;
 	set_mapped(m, bytes);
 	/* Of a yield it is the last word, and its end follows. */
-	if (m->phase != PHASE_LEAVING && bytes > m->filled)
-		progress(t, m, now);
-	if (bytes > m->filled)
-		m->filled = bytes;
+	if (m->phase != PHASE_LEAVING)
+		turns_filled(t, id, bytes, now);
+}
+
+void turns_filled(struct turns *t, uint32_t id, uint64_t bytes, double now)
+{
+	struct account *m = books_find(t, id);
+
+	books_advance(t, now);
+	if (!m)
+		return;
+	if (bytes > m->said)
+		m->said = bytes;
+	books_note_filled(t, m, now);
 }
 
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
@@ -115,9 +136,9 @@ static void back_off(struct turns *t, struct account *m, struct back_off *b, dou
 
 void books_charge_left(struct turns *t, struct account *m)
 {
-	m->vtime += (t->now - m->phase_since) / m->weight;
+	m->vtime += (t->now - m->taken_at) / m->weight;
 	m->wait_since = t->now;
-	back_off(t, m, &m->taking, LEFT_MS);
+	back_off(t, m, &m->unused, LEFT_MS);
 }
 
 void books_take_room_back(struct turns *t, struct account *m, double now)
@@ -125,9 +146,9 @@ void books_take_room_back(struct turns *t, struct account *m, double now)
 	books_end_room(m);
 	if (m->phase != PHASE_ENTERS)
 		return;
-	books_charge_left(t, m);
 	books_end_handover(t, m);
 	books_set_phase(m, PHASE_OUT, now);
+	back_off(t, m, &m->taking, RETRY_MS);
 }
 
 /* It had to give its context, and kept it: not again soon, and whoever was to run without that cannot. */
@@ -195,7 +216,7 @@ static void end_fill(struct turns *t, struct account *m, enum turns_end end, dou
 		m->entered_ms += m->entered_ms > 0 ? (took - m->entered_ms) / 4 : took;
 	}
 	books_end_handover(t, m);
-	m->taking.ms = 0;
+	m->taking.ms = m->unused.ms = 0;
 	m->handovers++;
 	m->came = m->phase != PHASE_ENTERS;
 	if (m->ending)

@@ -13,7 +13,7 @@
 #define GIVEN_MS            10000 /* for which a member that gives its turn stays willing to */
 #define ENDS_MS             12000 /* for which one that ends is served before others */
 #define LOOK_MS             100   /* between looks at the clock while somebody waits */
-#define TAKES_LATE          10    /* times takes_ms, while others still give memory for it */
+#define TAKES_LATE          10 /* times takes_ms, while others still give memory for it, or it copies */
 
 static double residence(const struct turns *t)
 {
@@ -56,7 +56,8 @@ static bool wants_turn(const struct turns *t, const struct account *m)
 	if (m->paused || m->slot || is_kept_out(t, m))
 		return false;
 	/* One that runs and could not give its memory may need that of its allocation to come to rest. */
-	return (books_is_out(m) && m->wants && t->now >= m->taking.until && may_fit(t, m)) ||
+	return (books_is_out(m) && m->wants && t->now >= m->taking.until &&
+		t->now >= m->unused.until && may_fit(t, m)) ||
 	       (m->phase == PHASE_RUNS && m->ngrows);
 }
 
@@ -458,7 +459,7 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->phase == PHASE_ENTERS && books_has_all_room(x))
+	if (x->left)
 		books_charge_left(t, x);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (x->need[g].room <= books_has(x, g))
@@ -561,11 +562,24 @@ static bool is_overdrawn(struct turns *t, const struct account *e)
 	return false;
 }
 
+/* What it was told it may have is there. */
+static bool could_take(struct turns *t, const struct account *e)
+{
+	return e->phase == PHASE_ENTERS && books_has_all_room(e) && !is_overdrawn(t, e) &&
+	       books_unfit_on(t, e) < 0;
+}
+
+/* It has all of its memory, and copies: of that nothing is told. */
+static bool copies(const struct turns *t, const struct account *e)
+{
+	return books_has_taken_all(e) && t->now - e->taken_at <= TAKES_LATE * t->settings.takes_ms;
+}
+
 /* One step of the hand-over to @e. */
 static void hand_over(struct turns *t, struct account *e)
 {
 	double leaving = rest_of_leaving(t, e);
-	bool stuck = t->now - e->progress_at > STUCK_MS + leaving;
+	bool stuck = t->now - e->progress_at > STUCK_MS + leaving && !copies(t, e);
 	bool ends = stuck;
 
 	if (e->phase == PHASE_RUNS) {
@@ -582,8 +596,10 @@ static void hand_over(struct turns *t, struct account *e)
 		/* Those who were asked have given less than was hoped for, or others took it: choose again. */
 		ends |= !leaving && (!books_has_all_room(e) || is_overdrawn(t, e));
 	}
-	if (ends)
-		books_end_handover(t, e);
+	if (!ends)
+		return;
+	e->left = stuck && could_take(t, e);
+	books_end_handover(t, e);
 }
 
 /* @x is to have more out than ever, and makes the host memory for it: that comes once. */
@@ -604,11 +620,11 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 		if (books_uses(e, g))
 			t->slot[g] = e->id;
 	e->slot = true;
+	e->left = false;
 	e->progress_at = t->now;
 	if (e->phase == PHASE_OUT) {
 		books_set_phase(e, PHASE_ENTERS, t->now);
 		e->told = false;
-		e->filled = 0;
 	}
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {
@@ -775,8 +791,11 @@ static void tidy(struct turns *t, struct account *m)
 {
 	uint64_t gives[TURNS_GPUS] = {0};
 
-	if (leaves_room(t, m))
+	if (leaves_room(t, m)) {
+		if (could_take(t, m))
+			books_charge_left(t, m);
 		books_take_room_back(t, m, t->now);
+	}
 	refuse_growth(t, m);
 	refuse_pinned(t, m);
 	tell_limit(t, m);

@@ -187,12 +187,18 @@ void turns_forget(struct turns *t, uint32_t id, uint64_t first, uint64_t last, d
 void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now);
 /*
  * It wants to run, as a signal ends its program: if it has no turn, it gets one before all others, for
- * which they make room at once, if it takes it within 12 s. It is not stopped before that turn is over.
+ * which they make room at once, if it takes it within 12 s of the first such call since it ran. It is not stopped before
+ * that turn is over.
  */
 void turns_ends(struct turns *t, uint32_t id, double now);
-/* Running total of its yield; and all that it has on its GPUs: it is news only if it is more than before. */
+/*
+ * Running total of its yield; and all that it has on its GPUs: it is news if that is 128 MiB more than at the last news,
+ * as far as NVML shows it.
+ */
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
+/* The same, where what it has on its GPUs is told by turns_need(). */
+void turns_filled(struct turns *t, uint32_t id, uint64_t bytes, double now);
 /* Its kernels have ended, of a member that is to leave; as after turns_freed(). */
 void turns_rests(struct turns *t, uint32_t id, double now);
 /* Some of its memory has moved; how much is told later, at once. */
