@@ -646,8 +646,48 @@ def test_a_socket_that_is_removed():
         equal(Daemon(directory).wait_end()[0], 1, "the exit code of a second daemon")
 
 
+def test_a_socket_that_is_removed_while_nobody_is_connected():
+    directory = Directory()
+    daemon = Daemon(directory)
+    os.unlink(daemon.path)
+    daemon.passed_ms += 10000
+    daemon.set_clock()
+    until(daemon.answers, 5, "it listens again")
+    contains(daemon.says(), "listens there again")
+
+
+def test_a_socket_that_cannot_be_made_again():
+    """It says so once, and tries again."""
+    directory = Directory()
+    daemon = Daemon(directory)
+    member = Member(daemon)
+    member.wait("welcome")
+    shutil.rmtree(directory.path)
+    with open(directory.path, "w", encoding="utf-8"):
+        pass
+    for _ in range(3):
+        daemon.passed_ms += 1000
+        daemon.set_clock()
+        member.say("ping")
+        member.wait("pong")
+    contains(daemon.says(), "no job finds the daemon")
+    os.unlink(directory.path)
+    daemon.passed_ms += 1000
+    daemon.set_clock()
+    contains(daemon.says(), "listens there again")
+
+
+def test_one_whose_lock_is_removed():
+    """A second daemon leaves the socket alone, as somebody answers there."""
+    directory = Directory()
+    daemon = Daemon(directory)
+    os.unlink(f"{daemon.path}.lock")
+    contains(Daemon(directory).wait_end()[1], "another daemon already listens there")
+    Member(daemon).wait("welcome")
+
+
 def test_one_whose_directory_another_daemon_has():
-    """It ends, and leaves the socket of the other one alone."""
+    """It serves its members, ends after them, and leaves the socket of the other one alone."""
     directory = Directory()
     first = Daemon(directory)
     member = Member(first)
@@ -659,10 +699,11 @@ def test_one_whose_directory_another_daemon_has():
     first.process.send_signal(signal.SIGCONT)
     first.passed_ms += 1000
     first.set_clock()
-    code, said = first.wait_end()
-    equal(code, 1)
-    contains(said, "another daemon listens there now")
-    until(lambda: member.closed, 5, "the member's connection ends")
+    contains(first.says(), "another daemon listens there now")
+    member.say("ping")
+    member.wait("pong")
+    member.hang_up()
+    equal(first.wait_end(), (0, ""))
     Member(second).wait("welcome")
 
 

@@ -122,31 +122,33 @@ static void read_rules_again(void)
 	rules_reread();
 }
 
-/* Where nobody is connected, a daemon that is not found does no harm. False: another one is found in its place. */
-static bool keep_socket(struct daemon_socket *opened, double now)
-{
-	static double looked_ms;
+#define LOOK_MS      1000  /* between looks at the socket */
+#define LOOK_IDLE_MS 10000 /* while nobody is connected */
 
-	if (now - looked_ms < SOCKET_LOOK_MS)
-		return true;
-	looked_ms = now;
-	if (socket_look(opened))
-		return false;
-	connections_listen(opened->fd);
-	return true;
+/* False: another daemon is found in the place of this one. @left_ms: until it is to be called again. */
+static bool keep_socket(struct daemon_socket *opened, bool needed, double now, double *left_ms)
+{
+	static bool kept = true;
+	static double looked_ms;
+	double every = needed ? LOOK_MS : LOOK_IDLE_MS;
+
+	if (now - looked_ms >= every) {
+		looked_ms = now;
+		kept = socket_look(opened);
+		connections_listen(opened->fd);
+	}
+	*left_ms = looked_ms + every - now;
+	return kept;
 }
 
-/*
- * Until a signal comes, or, for a daemon of a user, nobody needs it for CONF_LINGER. Returns an exit code: a failure
- * where another daemon has taken its place.
- */
-static int serve(struct daemon_socket *opened)
+/* Until a signal comes, or, for a daemon of a user, nobody needs it for CONF_LINGER, or nobody finds it. */
+static void serve(struct daemon_socket *opened)
 {
 	bool needed = true; /* until the wait that has just ended */
 	double needed_ms = 0;
 
 	while (!stop) {
-		double now = now_ms(), linger = rules_value(CONF_LINGER), patience;
+		double now = now_ms(), linger = rules_value(CONF_LINGER), patience, look_ms;
 
 		if (reread)
 			read_rules_again();
@@ -156,19 +158,19 @@ static int serve(struct daemon_socket *opened)
 		if (needed)
 			needed_ms = now;
 		if (opened->users_own && now - needed_ms >= linger)
-			break;
+			return;
 		needed = connections_next(NULL);
-		if (needed && !keep_socket(opened, now))
-			return EXIT_FAILURE;
 		patience = clock_shorter(members_patience(now), connections_patience(now));
 		patience = clock_shorter(patience, hooks_patience(now));
-		if (needed)
-			patience = clock_shorter(patience, SOCKET_LOOK_MS);
-		else if (opened->users_own)
+		if (opened->users_own) {
+			if (!keep_socket(opened, needed, now, &look_ms) && !needed)
+				return;
+			patience = clock_shorter(patience, look_ms);
+		}
+		if (opened->users_own && !needed)
 			patience = clock_shorter(patience, needed_ms + linger - now);
 		wait_for_connections(patience);
 	}
-	return EXIT_SUCCESS;
 }
 
 /* Of options with a key of conf.h, getopt_long(3) returns the key plus this. */
@@ -275,7 +277,8 @@ int main(int argc, char **argv)
 	}
 	catch_signals();
 	connections_init(opened.fd, opened.everybody, &actions);
-	code = serve(&opened);
+	serve(&opened);
+	code = EXIT_SUCCESS;
 out:
 	socket_remove();
 	return code;

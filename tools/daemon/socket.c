@@ -24,10 +24,11 @@
 
 /* Of a socket that this process has made. */
 static int directory = -1; /* -1: it has made none */
-static int locked = -1;
+static int locked = -1;    /* the lock file */
 static bool in_rundir;
 static char parent[PATH_MAX], name[NAME_MAX + 1];
 static struct stat made; /* its name, when that was made */
+static int trouble; /* why it does not listen there again: a negative errno, once that was said */
 
 static struct sockaddr_un address(void)
 {
@@ -40,45 +41,54 @@ static struct sockaddr_un address(void)
 static bool is_answered(void)
 {
 	struct sockaddr_un addr = address();
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool answered = fd >= 0 && !connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* EAGAIN: it listens, and has yet to take others. */
+	bool answered = fd >= 0 &&
+			(!connect(fd, (struct sockaddr *)&addr, sizeof(addr)) || errno == EAGAIN);
 
 	if (fd >= 0)
 		close(fd);
 	return answered;
 }
 
+static const char *lock_name(void)
+{
+	static char text[NAME_MAX + 1];
+
+	snprintf(text, sizeof(text), "%.64s.lock", name);
+	return text;
+}
+
 /* A daemon that is about to end has removed its socket, and still has the lock for a moment. */
 static int lock(void)
 {
-	char lock_name[NAME_MAX + 1];
-	int fd;
-
-	snprintf(lock_name, sizeof(lock_name), "%.64s.lock", name);
-	fd = rundir_lock(directory, lock_name);
-	for (int i = 0; fd == -EAGAIN && i < LOCK_TRIES && !is_answered(); i++) {
+	locked = rundir_lock(directory, lock_name());
+	for (int i = 0; locked == -EAGAIN && i < LOCK_TRIES && !is_answered(); i++) {
 		usleep(LOCK_WAIT_US);
-		fd = rundir_lock(directory, lock_name);
+		locked = rundir_lock(directory, lock_name());
 	}
-	locked = fd;
-	return fd < 0 ? fd : 0;
+	return locked < 0 ? locked : 0;
 }
 
-/* Returns a descriptor or a negative errno. */
+/* Returns a descriptor or a negative errno: -EAGAIN if somebody listens there, with or without the lock. */
 static int listen_here(bool everybody)
 {
 	struct sockaddr_un addr = address();
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int err;
+	struct stat now;
+	int err, fd;
 
+	if (is_answered())
+		return -EAGAIN;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	if (unlinkat(directory, name, 0) && errno != ENOENT)
 		goto err_close;
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) ||
 	    fchmodat(directory, name, everybody ? 0666 : 0600, 0) ||
-	    fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) || listen(fd, BACKLOG))
+	    fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) || listen(fd, BACKLOG))
 		goto err_close;
+	made = now;
 	return fd;
 
 err_close:
@@ -91,15 +101,12 @@ static int listen_locked(struct daemon_socket *opened)
 {
 	int err = lock();
 
-	if (err) {
-		pr_err("%s/%s: %s", parent, name,
-		       err == -EAGAIN ? "another daemon already listens there" : strerror(-err));
-		return err;
-	}
-	opened->fd = listen_here(opened->everybody);
+	opened->fd = err ? err : listen_here(opened->everybody);
 	if (opened->fd >= 0)
 		return 0;
-	pr_err("%s/%s cannot be made: %s", parent, name, strerror(-opened->fd));
+	pr_err("%s/%s cannot be made: %s", parent, name,
+	       opened->fd == -EAGAIN ? "another daemon already listens there"
+				     : strerror(-opened->fd));
 	return opened->fd;
 }
 
@@ -190,42 +197,68 @@ static bool is_found(void)
 	return !lstat(path, &found) && found.st_dev == made.st_dev && found.st_ino == made.st_ino;
 }
 
-/* In the directory that is there now. */
+/* The lock file that is there now is the one that this process has locked. */
+static bool has_lock(void)
+{
+	struct stat ours, there;
+
+	return !fstat(locked, &ours) &&
+	       !fstatat(directory, lock_name(), &there, AT_SYMLINK_NOFOLLOW) &&
+	       ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+/* In the directory that is there now. Returns 0 or a negative errno, as listen_here(). */
 static int listen_again(struct daemon_socket *opened)
 {
-	int err, fd = -1;
+	int was = locked, fd;
 
-	if (locked >= 0)
-		rundir_unlock(locked);
-	err = lock();
-	if (!err)
-		fd = listen_here(opened->everybody);
-	if (fd < 0)
-		return err;
+	if (!has_lock())
+		locked = rundir_lock(directory, lock_name());
+	fd = locked < 0 ? locked : listen_here(opened->everybody);
+	if (fd < 0) {
+		if (locked != was && locked >= 0)
+			rundir_unlock(locked);
+		locked = was;
+		return fd;
+	}
+	if (locked != was)
+		rundir_unlock(was);
 	close(opened->fd);
 	opened->fd = fd;
 	return 0;
 }
 
-int socket_look(struct daemon_socket *opened)
+static void say_trouble(int err, const char *why)
+{
+	if (!err)
+		log_notice(LOG_PREFIX "%s/%s was removed: the daemon listens there again", parent,
+			   name);
+	else if (err == -EAGAIN && err != trouble)
+		pr_err("%s/%s: another daemon listens there now: this one only serves the jobs that are connected",
+		       parent, name);
+	else if (err != trouble)
+		pr_err("%s/%s was removed, and no job finds the daemon: %s", parent, name, why);
+	trouble = err;
+}
+
+bool socket_look(struct daemon_socket *opened)
 {
 	int was = directory, err;
-	const char *why;
+	const char *why = NULL;
 
-	if (directory < 0 || is_found())
-		return 0;
+	if (is_found())
+		return true;
 	directory = open_parent(&why);
-	err = directory < 0 ? 0 : listen_again(opened);
-	if (directory < 0 || !is_found()) {
+	err = directory < 0 ? directory : listen_again(opened);
+	if (err) {
 		if (directory >= 0)
 			close(directory);
 		directory = was;
 	} else {
 		close(was);
 	}
-	if (err == -EAGAIN)
-		pr_err("%s/%s: another daemon listens there now: this one ends", parent, name);
-	return err == -EAGAIN ? err : 0;
+	say_trouble(err, why ? why : strerror(-err));
+	return err != -EAGAIN;
 }
 
 void socket_remove(void)

@@ -18,12 +18,11 @@ struct daemon_socket {
 int socket_open(const char *path, struct daemon_socket *opened);
 
 /*
- * Where the socket that this process has made is not found at its path any more, with its directory or without, listen
- * there again: @opened has another descriptor then. What cannot be made now is tried at the next call. Returns 0, or
- * -EAGAIN after a message: another daemon listens there.
+ * For a daemon of a user: if its socket is not found at its path any more, with its directory or without, listen there
+ * again. @opened has another descriptor then. What cannot be made now is tried at the next call. False: another daemon
+ * listens there. Each change is said once. It waits for nothing.
  */
-#define SOCKET_LOOK_MS 1000
-int socket_look(struct daemon_socket *opened);
+bool socket_look(struct daemon_socket *opened);
 
 /* Remove the socket's name, if we made it. The lock stays until the process ends. */
 void socket_remove(void);
