@@ -295,7 +295,7 @@ START_TEST(small_ones_of_a_higher_class_keep_it_out)
 }
 END_TEST
 
-/* Its allocation is kept out by a higher class, or by one that nobody can ask: it does not use what it has. */
+/* A higher class keeps its allocation out, or one that nobody can ask: it does not use what it has, drained or not. */
 START_TEST(one_that_cannot_grow_makes_way_for_one_that_fits)
 {
 	struct account *first = interactive(40), *grows = runs(t, 50);
@@ -303,6 +303,10 @@ START_TEST(one_that_cannot_grow_makes_way_for_one_that_fits)
 	if (_i) {
 		first->class = TURNS_BATCH;
 		turns_aside(t, first->id, NOW);
+	}
+	if (_i == 2) {
+		turns_need(t, grows->id, 1, GIB, GIB, NOW);
+		turns_drain(t, 1, true);
 	}
 	turns_grow(t, grows->id, 1, 0, 20 * GIB, NOW);
 	waits(t, 50, 0, 50000);
@@ -313,15 +317,21 @@ START_TEST(one_that_cannot_grow_makes_way_for_one_that_fits)
 }
 END_TEST
 
-/* By a higher class, or by one that answers nothing. */
+/* By a higher class, or by one that answers nothing, ends, or has memory on a drained GPU, too. */
 START_TEST(one_that_starves_does_not_wait_behind_one_that_is_kept_out)
 {
 	struct account *first = interactive(40), *other, *waiter;
 
 	t->settings.quantum_ms = QUANTUM;
-	if (_i) {
+	if (_i)
 		first->class = TURNS_BATCH;
+	if (_i == 1)
 		turns_aside(t, first->id, NOW);
+	if (_i == 2)
+		first->safe_until = NOW + QUANTUM;
+	if (_i == 3) {
+		turns_need(t, first->id, 1, GIB, GIB, NOW);
+		turns_drain(t, 1, true);
 	}
 	other = runs(t, 50);
 	waits(t, 70, 200000, 0);
@@ -402,6 +412,20 @@ START_TEST(one_with_two_gpus_goes_first_as_others_do)
 	measure(3000, ran);
 	for (int i = 0; i < 5; i++)
 		ck_assert_double_ge(ran[i], i % 2 ? 2690 : 90);
+}
+END_TEST
+
+/* One that must run alone keeps it out on its own GPU. */
+START_TEST(one_is_kept_out_where_the_other_one_is)
+{
+	struct account *first = interactive(0), *waiter = waits(t, 0, 0, 0);
+
+	turns_context(t, waiter->id, 0, GIB, NOW);
+	turns_need(t, waiter->id, 1, 0, GIB, NOW);
+	turns_need(t, first->id, 1, GIB, GIB, NOW);
+	turns_restored(t, first->id, false, NOW);
+	decide(t, NOW);
+	ck_assert(waiter->need[1].kept && !waiter->need[0].kept);
 }
 END_TEST
 
@@ -515,10 +539,11 @@ int main(void)
 	tcase_add_test(cases, one_that_could_not_give_had_no_turn);
 	tcase_add_loop_test(cases, only_those_that_run_keep_it_out, 0, 4);
 	tcase_add_loop_test(cases, small_ones_of_a_higher_class_keep_it_out, 0, 4);
-	tcase_add_loop_test(cases, one_that_cannot_grow_makes_way_for_one_that_fits, 0, 2);
+	tcase_add_loop_test(cases, one_that_cannot_grow_makes_way_for_one_that_fits, 0, 3);
 	tcase_add_test(cases, one_that_cannot_give_keeps_its_place);
 	tcase_add_loop_test(cases, one_that_starves_does_not_wait_behind_one_that_is_kept_out, 0,
-			    2);
+			    4);
+	tcase_add_test(cases, one_is_kept_out_where_the_other_one_is);
 	tcase_add_test(cases, one_with_two_gpus_goes_first_as_others_do);
 	tcase_add_test(cases, those_without_memory_go_first_one_after_the_other);
 	suite_add_tcase(suite, cases);

@@ -206,7 +206,10 @@ bool books_is_out(const struct account *m)
 
 bool books_gives_nothing(const struct turns *t, const struct account *m)
 {
-	return t->now < m->giving.until || books_pinned_at(m) > 0 || m->paused;
+	bool stays = m->phase == PHASE_RUNS && books_is_on_drained(t, m);
+
+	return t->now < m->giving.until || t->now < m->safe_until || books_pinned_at(m) > 0 ||
+	       m->paused || (stays && !m->ngrows);
 }
 
 /* It has been told to leave, and its kernels still run: that is its time. */

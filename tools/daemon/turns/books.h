@@ -132,7 +132,10 @@ bool books_share_gpu(const struct account *a, const struct account *b);
 bool books_has_one_gpu(const struct account *m);
 /* It does not run, also while it gets its memory. */
 bool books_is_out(const struct account *m);
-/* It is not asked for memory: it is silent, has just failed to give some, or cannot come to rest, or is paused. */
+/*
+ * It is not asked for memory: it is silent, has just failed to give some, cannot come to rest, is paused, ends, or
+ * runs on a drained GPU.
+ */
 bool books_gives_nothing(const struct turns *t, const struct account *m);
 /* It runs, and has work. */
 bool books_is_active(const struct account *m);

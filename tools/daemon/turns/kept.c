@@ -33,7 +33,7 @@ static bool is_kept_on(const struct turns *t, const struct account *m, int gpu, 
 			there += books_context_for(t, m, x, gpu);
 			continue;
 		}
-		if (books_keeps_out(m, x))
+		if (books_keeps_out(m, x) && books_is_on(x, gpu))
 			return true;
 		held += books_held(x, gpu);
 	}

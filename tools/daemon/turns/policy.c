@@ -155,13 +155,10 @@ enum rank {
 static enum rank rank_victim(const struct turns *t, const struct account *e,
 			     const struct account *x, bool head)
 {
-	if (x == e || x->slot || x->phase == PHASE_LEAVING || t->now < x->safe_until ||
-	    books_gives_nothing(t, x))
+	if (x == e || x->slot || x->phase == PHASE_LEAVING || books_gives_nothing(t, x))
 		return RANK_NOT;
 	if (books_is_out(x))
 		return x->wants ? RANK_WAITS : RANK_OUT;
-	if (books_is_on_drained(t, x) && !x->given && !x->ngrows)
-		return RANK_NOT;
 	if (books_is_idle(x) && !x->ngrows)
 		return RANK_IDLE;
 	return may_stop(t, e, x, head) ? RANK_STOPPED : RANK_NOT;
