@@ -39,9 +39,15 @@ static enum verdict judge_released(const struct sharing_member *m)
 										      : GO_ON;
 }
 
+/* It has given back all that it can, and does not try again before it resumes. */
+static bool keeps_memory(const struct sharing_member *m)
+{
+	return !m->error && m->answer.cycle == m->cycle && m->answer.stage == SHARING_RELEASED;
+}
+
 /*
- * A member that has memory of this process, or may have; NULL: none. Exports are closed. Others are not asked: they
- * may be stopped.
+ * A member that has memory of this process, or may have, and best one that keeps it; NULL: none. Exports are closed.
+ * Others are not asked: they may be stopped.
  */
 static struct sharing_member *find_holder(void)
 {
@@ -57,7 +63,7 @@ static struct sharing_member *find_holder(void)
 		pthread_mutex_lock(&sharing.lock);
 		m->holds = m->error ? !sharing_is_gone(m) : answer.holds == SHARING_HOLDS_MEMORY;
 		pthread_mutex_unlock(&sharing.lock);
-		if (m->holds && !found)
+		if (m->holds && (!found || keeps_memory(m)))
 			found = m;
 	}
 	return found;
@@ -72,22 +78,17 @@ static struct sharing_member *find_unreleased(void)
 	return sharing_find(judge_released, &verdict);
 }
 
-/* In a pause, a member that is as far has given back all that it can. */
-static bool keeps_memory(const struct sharing_member *m)
-{
-	return !m->error && m->answer.cycle == m->cycle && m->answer.stage == SHARING_RELEASED;
-}
-
 static int await_released(struct sharing_wait *w, double limit_ms)
 {
 	double until_ms = sharing_waited_ms() + limit_ms;
-	const bool is_pause = sharing.stage != SHARING_RELEASED;
-	bool pauses = is_pause;
+	bool pauses = sharing.stage != SHARING_RELEASED;
 	size_t held = objects_shared_held();
 
 	/* Else it may have said that it has failed to resume. */
-	if (pauses)
+	if (pauses) {
 		sharing_say_stage(SHARING_RELEASED, SHARING_WAITS);
+		sharing.only_paused = true;
+	}
 	if (held) {
 		snprintf(w->text, sizeof(w->text), "%zu shared allocation%s on the GPU", held,
 			 held == 1 ? " stays" : "s stay");
@@ -103,7 +104,8 @@ static int await_released(struct sharing_wait *w, double limit_ms)
 			return 0;
 		if (sharing_is_cancelled(w))
 			return sharing_fail_wait(w, -ECANCELED, m, "was waited for");
-		if (sharing_waited_ms() > until_ms || (is_pause && !pauses && keeps_memory(m)))
+		if (sharing_waited_ms() > until_ms ||
+		    (sharing.only_paused && !pauses && keeps_memory(m)))
 			return sharing_fail_wait(w, -ETIME, m, "has not given its memory back");
 		usleep(SHARING_LOOK_MS * 1000);
 	}

@@ -41,6 +41,7 @@ extern struct sharing {
 	struct sharing_member members[SHARING_PROCESSES];
 	size_t nmembers;
 	bool follows;     /* the resume gives up because that of a member has failed */
+	bool only_paused; /* RELEASED, and no resume has begun since SAVED: none has got memory since */
 	double orphan_ms; /* clock_ms() when the last import of a freed object was found; 0: none yet */
 	struct patience patience; /* the clock of these waits; it begins with 1 */
 } sharing;

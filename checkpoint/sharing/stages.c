@@ -252,7 +252,7 @@ void sharing_resume(void)
 {
 	for (size_t i = 0; i < sharing.nmembers; i++)
 		sharing.members[i].failed_ms = 0;
-	sharing.follows = false;
+	sharing.follows = sharing.only_paused = false;
 	pthread_mutex_lock(&sharing.lock);
 	if (sharing.stage == SHARING_RELEASED)
 		sharing.vote = SHARING_WAITS;

@@ -140,7 +140,8 @@ struct object_import {
 bool objects_next_import(struct object_import *import);
 
 /*
- * Give the imports from that process back to the driver; NULL: all. Those that are away already stay so.
+ * Give the imports from that process back to the driver; NULL: all. Those that are away already stay so. Returns the
+ * first error, after it has tried all.
  */
 CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY]);
 

@@ -228,18 +228,21 @@ void objects_import_orphan(CUmemGenericAllocationHandle handle)
 
 CUresult objects_release_imports(const unsigned char instance[OBJECT_KEY])
 {
-	CUresult rc = CUDA_SUCCESS;
+	CUresult first = CUDA_SUCCESS;
 
 	pthread_mutex_lock(&objects.lock);
-	for (size_t i = 0; i < objects.nobjects && rc == CUDA_SUCCESS; i++) {
+	for (size_t i = 0; i < objects.nobjects; i++) {
 		struct object *o = objects.objects[i];
+		CUresult rc = CUDA_SUCCESS;
 
 		if (o->import && !o->left && !o->away &&
 		    (!instance || !memcmp(o->name.instance, instance, OBJECT_KEY)))
 			rc = release_import(o);
+		if (first == CUDA_SUCCESS)
+			first = rc;
 	}
 	pthread_mutex_unlock(&objects.lock);
-	return rc;
+	return first;
 }
 
 size_t objects_shared_held(void)

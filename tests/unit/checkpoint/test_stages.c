@@ -239,6 +239,30 @@ START_TEST(one_that_pauses_does_not_wait_for_memory_that_another_one_keeps)
 	ck_assert_int_eq(sharing_released(&w), -ETIME);
 	ck_assert(strstr(w.text, "process 1, which shares memory with this one, has not given"));
 	ck_assert_double_lt(now_ms, 1100);
+	/* A yield before it has waited already. */
+	ck_assert_int_eq(sharing_released(&w), -ETIME);
+	ck_assert_double_lt(now_ms, 1100);
+	sharing_resume();
+	ck_assert_int_eq(sharing_released(&w), -ETIME);
+	ck_assert_double_gt(now_ms, 30000);
+}
+END_TEST
+
+/* The first one has gone on, and is about to. */
+START_TEST(one_that_waits_for_two_does_not_if_one_of_them_keeps_its_memory)
+{
+	struct sharing_wait w = waiting();
+
+	begin();
+	sharing.stage = SHARING_SAVED;
+	for (int i = 0; i < MEMBERS; i++) {
+		sharing.members[i].holds = true;
+		peers[i].answer.holds = SHARING_HOLDS_MEMORY;
+	}
+	peers[0].answer.stage = SHARING_REBUILT;
+	ck_assert_int_eq(sharing_released(&w), -ETIME);
+	ck_assert(strstr(w.text, "process 2, which shares memory with this one, has not given"));
+	ck_assert_double_lt(now_ms, 1100);
 }
 END_TEST
 
@@ -265,25 +289,46 @@ static CUresult import_memory(CUmemGenericAllocationHandle *handle, void *fd,
 	return CUDA_SUCCESS;
 }
 
+static unsigned int failures; /* of the next releases */
+
 static CUresult release_memory(CUmemGenericAllocationHandle handle)
 {
 	(void)handle;
-	return CUDA_SUCCESS;
+	return failures && failures-- ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
+
+static const struct cuda_driver importer = {.cuMemImportFromShareableHandle = import_memory,
+					    .cuMemRelease = release_memory};
+
+static void import_from(int i)
+{
+	const struct object_name name = {.pid = i + 1, .instance = {(unsigned char)(i + 1)}};
+	CUmemGenericAllocationHandle handle;
+
+	vm.drv = &importer;
+	ck_assert_int_eq(sharing_import_begin(&name, &handle), CUDA_SUCCESS);
+	ck_assert_int_eq(objects_import(handle, 0, VMEM_GRANULE, 1), CUDA_SUCCESS);
+}
+
+START_TEST(an_import_that_cannot_be_given_back_keeps_no_other)
+{
+	begin();
+	for (int i = 0; i < MEMBERS; i++)
+		import_from(i);
+	failures = 1;
+	ck_assert_int_eq(objects_release_imports(NULL), CUDA_ERROR_UNKNOWN);
+	ck_assert(holds_memory(0));
+	ck_assert(!holds_memory(1));
+}
+END_TEST
 
 /* It may be in the socket of one that is stopped just then. */
 START_TEST(memory_that_is_on_its_way_counts_as_held)
 {
-	static const struct cuda_driver drv = {.cuMemImportFromShareableHandle = import_memory,
-					       .cuMemRelease = release_memory};
-	const struct object_name name = {.pid = 1, .instance = {1}};
-	CUmemGenericAllocationHandle handle;
 	struct sharing_wait w = waiting();
 
-	vm.drv = &drv;
 	begin();
-	ck_assert_int_eq(sharing_import_begin(&name, &handle), CUDA_SUCCESS);
-	ck_assert_int_eq(objects_import(handle, 0, VMEM_GRANULE, 1), CUDA_SUCCESS);
+	import_from(0);
 	ck_assert(holds_memory(0));
 	ck_assert_int_eq(objects_release_imports(NULL), CUDA_SUCCESS);
 	ck_assert(!holds_memory(0));
@@ -303,7 +348,9 @@ int main(void)
 	tcase_add_test(tc, one_that_goes_back_waits_for_none_that_has_got_nothing);
 	tcase_add_test(tc, one_that_goes_back_waits_for_one_that_may_have_its_memory);
 	tcase_add_test(tc, one_that_pauses_does_not_wait_for_memory_that_another_one_keeps);
+	tcase_add_test(tc, one_that_waits_for_two_does_not_if_one_of_them_keeps_its_memory);
 	tcase_add_test(tc, one_that_has_failed_to_resume_says_so_still);
+	tcase_add_test(tc, an_import_that_cannot_be_given_back_keeps_no_other);
 	tcase_add_test(tc, memory_that_is_on_its_way_counts_as_held);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
