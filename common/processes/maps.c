@@ -18,31 +18,30 @@ int maps_open(struct maps *maps, pid_t pid)
 	return maps->error;
 }
 
-/* The number at *@at, which then points behind the character that follows it. */
-static unsigned long take_number(char **at, int base)
+/* The number at *@at, and the character @end behind it, which *@at then points behind. */
+static bool take_number(char **at, int base, char end, unsigned long *value)
 {
-	unsigned long value = strtoul(*at, at, base);
+	char *from = *at;
 
-	*at += **at != '\0';
-	return value;
+	*value = strtoul(from, at, base);
+	return *at > from && *(*at)++ == end;
 }
 
-/* Not by sscanf(3), which takes longer than the kernel for the line, of thousands that each "cudaw ps" reads. */
+/* "cudaw ps" reads thousands of these lines, and sscanf(3) takes longer for each than the kernel does to write it. */
 static bool parse(struct maps *maps)
 {
+	unsigned long major, minor;
 	char *at = maps->line;
-	unsigned int major;
 
-	maps->begin = take_number(&at, 16);
-	maps->end = take_number(&at, 16);
-	if (maps->end <= maps->begin || strlen(at) <= sizeof(maps->rights))
+	if (!take_number(&at, 16, '-', &maps->begin) || !take_number(&at, 16, ' ', &maps->end) ||
+	    maps->end <= maps->begin || strlen(at) <= sizeof(maps->rights))
 		return false;
 	memcpy(maps->rights, at, sizeof(maps->rights) - 1);
 	at += sizeof(maps->rights);
-	maps->offset = take_number(&at, 16);
-	major = (unsigned int)take_number(&at, 16);
-	maps->device = makedev(major, take_number(&at, 16));
-	maps->inode = take_number(&at, 10);
+	if (!take_number(&at, 16, ' ', &maps->offset) || !take_number(&at, 16, ':', &major) ||
+	    !take_number(&at, 16, ' ', &minor) || !take_number(&at, 10, ' ', &maps->inode))
+		return false;
+	maps->device = makedev(major, minor);
 	at += strspn(at, " ");
 	maps->path = *at == '/' ? at : NULL;
 	return true;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define SIZE 8192
@@ -40,6 +41,7 @@ START_TEST(a_mapping_has_all_its_facts)
 	ck_assert_uint_eq(maps.end - maps.begin, SIZE);
 	ck_assert_uint_eq(maps.offset, SIZE);
 	ck_assert_str_eq(maps.rights, "rw-s");
+	ck_assert_uint_eq(maps.device, st.st_dev);
 	ck_assert_uint_eq(maps.inode, st.st_ino);
 	ck_assert_str_eq(maps.path, file);
 	ck_assert_int_eq(maps_close(&maps), 0);
@@ -58,6 +60,27 @@ START_TEST(one_without_a_file_has_no_path)
 	while (maps_next(&maps))
 		;
 	ck_assert_int_eq(maps_close(&maps), 0);
+}
+END_TEST
+
+/* At each of its characters, up to the space before the path. */
+START_TEST(a_line_that_breaks_off_is_left_out)
+{
+	char line[] = "1000-3000 rw-s 00002000 fe:01 77 /a file",
+	     whole[] = "5000-6000 r--p 0 0:0 0 ";
+	char text[sizeof(line) + sizeof(whole)];
+
+	for (size_t size = 1; size <= sizeof(line) - 1; size++) {
+		struct maps maps = {.file = fmemopen(text, sizeof(text), "w+")};
+		const bool is_left_out = size < strlen("1000-3000 rw-s 00002000 fe:01 77 ");
+
+		fprintf(maps.file, "%.*s\n%s\n", (int)size, line, whole);
+		rewind(maps.file);
+		ck_assert(maps_next(&maps));
+		ck_assert_uint_eq(maps.begin, is_left_out ? 0x5000 : 0x1000);
+		ck_assert_uint_eq(maps.device, is_left_out ? 0 : makedev(0xfe, 1));
+		ck_assert_int_eq(maps_close(&maps), 0);
+	}
 }
 END_TEST
 
@@ -92,6 +115,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_mapping_has_all_its_facts, 0, 2);
 	tcase_add_test(tc, one_without_a_file_has_no_path);
 	tcase_add_test(tc, a_file_is_found_by_its_path_or_name);
+	tcase_add_test(tc, a_line_that_breaks_off_is_left_out);
 	tcase_add_test(tc, those_that_cannot_be_read);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
