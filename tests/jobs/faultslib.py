@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the tests in which each driver call of an operation fails once. Checksums are on, so that their
-calls fail too, except under TSan, which is slow. The job has a slab of small buffers and a large one: each more
-has the same calls again.
+calls fail too, except under TSan, which is slow. The job has a slab of small buffers and one buffer of
+2 MiB: for more and larger ones the same calls are made again.
 """
 import collections
 import os

@@ -19,12 +19,13 @@ from lease import EVERYTHING, Lease
 
 SIZE_MIB = 24
 PART = 5 * MIB      # more than one of the large buffers, of 4 MiB
+LARGE_MIB = 64      # of which several threads copy a part
 HALF = 8        # copies of 1 MiB that are let through
 
 
-def started(program="counter", *args, **env):
+def started(program="counter", *args, mib=SIZE_MIB, **env):
     if program == "counter":
-        args += ("--mib", SIZE_MIB, "--allocs", 12, "--verify", 1)
+        args += ("--mib", mib, "--allocs", 12, "--verify", 1)
     job = Job(program, *args, "--steps", 1000000, "--step-ms", 10, env=env)
     job.wait_steps(3)
     return job
@@ -489,14 +490,14 @@ def both_ways_at_once():
     check("every byte right" in taker.result(), "the job did not verify its memory")
 
 
-PROGRAMS = (("counter", (), {}), ("counter", (), {"CUDAW_ADDRESSING": "translated"}),
-            ("counter", (), {"CUDAW_VERIFY": "1"}), ("counter", ("--chunk-mib", 8), {}),
-            ("objects", (), {}), ("soak", ("--threads", 8), {}))
+PROGRAMS = (("counter", LARGE_MIB, (), {}), ("counter", SIZE_MIB, (), {"CUDAW_ADDRESSING": "translated"}),
+            ("counter", SIZE_MIB, (), {"CUDAW_VERIFY": "1"}), ("counter", SIZE_MIB, ("--chunk-mib", 8), {}),
+            ("objects", SIZE_MIB, (), {}), ("soak", SIZE_MIB, ("--threads", 8), {}))
 
 
-def at_random(program, args, env):
+def at_random(program, mib, args, env):
     rng = seeded()
-    job = started(program, *args, **env)
+    job = started(program, *args, mib=mib, **env)
     lease = Lease(job)
     gone = user = False
     freed = left = 0
@@ -504,7 +505,7 @@ def at_random(program, args, env):
         deed = rng.choice(("take", "take", "room", "fill", "pause", "resume", "trim", "snapshot",
                            "hang up"))
         if deed == "take":
-            freed = lease.take(rng.randrange(SIZE_MIB * MIB))
+            freed = lease.take(rng.randrange(mib * MIB))
             left, gone = lease.last("mapped"), True
         elif deed == "room" and gone:
             # Never for all of its memory: then it would run.
@@ -555,5 +556,5 @@ main(*(case for program in GPU_TESTS for case in shared("parts.py", *program, ST
      what_a_client_must_not_say, on_a_disk, a_part_for_which_the_disk_has_no_room, a_disk_that_cannot_reserve,
      both_ways_at_once,
      *((f"at random: {' '.join(map(str, (program, *args, *env)))}",
-        lambda program=program, args=args, env=env: at_random(program, args, env))
-       for program, args, env in PROGRAMS))
+        lambda program=program, mib=mib, args=args, env=env: at_random(program, mib, args, env))
+       for program, mib, args, env in PROGRAMS))

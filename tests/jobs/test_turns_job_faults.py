@@ -8,7 +8,7 @@ from simlib import MIB, process_used
 from gpulib import check, equal, main
 from lease import EVERYTHING, Lease
 
-PART = 8 * MIB
+PART = MIB
 
 
 def answer(lease, line):
@@ -30,8 +30,9 @@ def obeyed(job, lease, line):
 def turn(job):
     """Out in two parts, and back. True if a failure was said."""
     lease, whole = Lease(job), process_used(job.pid)
-    said = [obeyed(job, lease, line)
-            for line in (f"yield {PART}", f"yield {EVERYTHING}", f"room {EVERYTHING}")]
+    said = [obeyed(job, lease, f"yield {PART}")]
+    check(lease.last("mapped") > 0, "the first yield has left nothing for the second one")
+    said += [obeyed(job, lease, line) for line in (f"yield {EVERYTHING}", f"room {EVERYTHING}")]
     check("ready" in lease.seen, f"no 'ready' in {lease.seen}")
     lease.hang_up()
     equal(process_used(job.pid), whole, "the MiB on the GPU in the end")

@@ -24,7 +24,7 @@ struct buffer {
 };
 
 static unsigned long total_mib = 16;
-static unsigned long nbuffers = 16;
+static unsigned long nbuffers = 8;
 static unsigned long verify;
 static unsigned long chunk_mib; /* 0: cuMemAlloc() */
 static CUdeviceptr sum_out;     /* what checksum() writes; 0 before the first check */
