@@ -40,6 +40,8 @@ WRONG_DATA_STATUS = 65
 SANITIZER_STATUS = 86
 CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
                                   signal.SIGSYS, signal.SIGTRAP)}
+# Times what a case does again and again: "make soak" has more.
+REPEATS = int(os.environ.get("REPEATS", "1"))
 # Times the seconds that a timeout says: a loaded machine may be that much slower, and sanitizers make it so.
 PATIENCE = 5 * int(os.environ.get("TEST_PATIENCE", "1")) * (
     {"": 1, "thread": 4}.get(os.environ.get("SANITIZE", ""), 2))

@@ -286,9 +286,10 @@ own-programs:
 	$(Q)tests/own-programs '$(DIR)' $(PACKAGES) $(GUEST_PACKAGES)
 
 # What .ci/run takes of the tests, plain and with sanitizers: all but the long ones, and the jobs that found most.
-# Random orders of the unit tests last 1 s each there instead of 8, and 60 in "make soak".
+# Random orders of the unit tests last 1 s each there instead of 8 (3 under TSan, which is slow), and 60 in "make soak".
 SLOW := tests/slow
-check-ci check-ci-address check-ci-thread: export PARTS_SECONDS := 1
+check-ci check-ci-address: export PARTS_SECONDS := 1
+check-ci-thread: export PARTS_SECONDS := 3
 jobs_of = $(foreach t,$(1),$(or $(wildcard tests/jobs/test_$(t).py),$(error there is no tests/jobs/test_$(t).py)))
 ## check-ci: the tests of .ci/run: all but those in tests/slow; check-ci-address and check-ci-thread: with sanitizers
 check-ci:
@@ -299,8 +300,9 @@ check-ci-address:
 check-ci-thread:
 	$(Q)$(MAKE) --no-print-directory check $(TSAN) WITHOUT=$(SLOW) PY_TESTS='$(call jobs_of,soak threads crossing)'
 
-## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, snapshots of several processes, pairs of faults, and tests/slow
+## soak: 64 threads through SOAK_CYCLES=1000 pauses of either kind, turns with kills, snapshots of several processes, pairs of faults, what tests repeat, and tests/slow
 # TURNS_SOAK="HANDOVERS KILLS DAEMONS" SEVERAL_SOAK="ROUNDS KILLS" SEED=new
+REPEATING := tests/cli/test_snapshot_write.py $(call jobs_of,objects ranks turns_stop turns_node_users)
 soak: SOAK_CYCLES ?= 1000
 soak: export SOAK_CYCLES := $(SOAK_CYCLES)
 soak: TURNS_SOAK ?= 500 200 50
@@ -309,11 +311,12 @@ soak: SEVERAL_SOAK ?= 50 500
 soak: export SEVERAL_SOAK := $(SEVERAL_SOAK)
 soak: export PAIRS := all
 soak: export PARTS_SECONDS := 60
+soak: export REPEATS := 5
 soak: all $(C_PROGRAMS) $(PRELOADS) $(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 	$(Q)$(MAKE) --no-print-directory check \
 		ONLY='$(filter-out test_turns_soak.py test_several_soak.py test_engine_fault_pairs,$(shell awk '!/^\#/ { print $$1 }' $(SLOW)))'
 	$(Q)$(RUN_TESTS) --timeout 14400 --results $(RESULTS)/soak tests/jobs/test_soak.py tests/jobs/test_turns_soak.py \
-		tests/jobs/test_several_soak.py \
+		tests/jobs/test_several_soak.py $(REPEATING) \
 		$(addprefix $(O)/tests/unit/checkpoint/,test_engine_fault_pairs test_engine_parts)
 
 ## mutants: change cudawd's books and policy in one place after the other; a unit test must fail each time. ONLY=TEXT

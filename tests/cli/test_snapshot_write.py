@@ -13,9 +13,10 @@ import subprocess
 import time
 
 from clilib import Skip, cudaw, equal, contains, main, scratch
+from harness import REPEATS
 from snapshotlib import (CHUNK, MKSNAPSHOT, contents, is_whole, manifest, run_mksnapshot, write)
 
-KILLS = 30 if os.environ.get("SANITIZE") else 60      # sanitized programs are slow
+KILLS = (30 if os.environ.get("SANITIZE") else 60) * REPEATS    # sanitized programs are slow
 CHUNKS = 20
 
 

@@ -8,6 +8,7 @@ import os
 
 from simlib import SANITIZED, SCRATCH, gpus_used, shared
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main
+from harness import REPEATS
 
 UNSUPPORTED = 6     # the exit code of cudaw pause
 EXPORTED_STEPS = 3
@@ -92,7 +93,7 @@ def threads_change_mappings_between_pauses():
     for release in ("all", "memory"):
         job = Job("objects", "--threads", 4, "--steps", 1000000, "--step-ms", 10,
                   env={"CUDAW_RELEASE": release, "CUDAW_VERIFY": "1"})
-        for _ in range(4):
+        for _ in range(4 * REPEATS):
             job.wait_steps(job.steps() + 3)
             job.pause()
             job.resume()

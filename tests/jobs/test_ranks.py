@@ -7,9 +7,10 @@ import socket
 import subprocess
 import time
 
-from simlib import HELD, SANITIZED, errors_of_cudaw, held_back, hold, is_stopped, let_go, shared, unsanitized
+from simlib import HELD, errors_of_cudaw, held_back, hold, is_stopped, let_go, shared, unsanitized
 from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, until)
+from harness import REPEATS
 from proclib import is_zombie
 
 
@@ -244,7 +245,7 @@ def a_discarded_job_leaves_no_rank():
     equal({pid for pid in others if not is_zombie(pid)}, set(), "the ranks after it")
 
 
-PAUSES = 5
+PAUSES = 5 * REPEATS
 
 main(*shared("ranks.py", 2, PAUSES),
      *shared("ranks.py", 4, PAUSES),

@@ -7,7 +7,7 @@ import socket
 
 from simlib import MIB, SCRATCH
 from gpulib import Skip, check, equal, main
-from harness import until
+from harness import REPEATS, until
 from turnslib import FOREVER, MEMORY_MIB, counting, events, finish, ranks, rows, start_daemon, take_turns
 
 UUID = "GPU-63756461-772d-7369-6d75-6c6174656400"
@@ -41,7 +41,7 @@ def a_liar(path):
 def turns(path):
     many = ranks("many", "sharing", 2, "--objects", 4, "--mib", 8, "--ballast", 40, CUDAW_TURNS=path)
     one = counting("one", 140, FOREVER, CUDAW_TURNS=path)
-    for _ in range(3):
+    for _ in range(3 * REPEATS):
         take_turns((many, one))
     finish(one)
     many.wait_steps(many.steps() + 3)

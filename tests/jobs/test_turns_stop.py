@@ -5,7 +5,7 @@ import signal
 
 from simlib import is_stopped
 from gpulib import check, equal, main
-from harness import until
+from harness import REPEATS, until
 from lease import EVERYTHING
 from daemonlib import member
 from turnslib import FOREVER, counting, finish, on_gpu, rows, start_daemon, states, stop, take_turns
@@ -22,7 +22,7 @@ def one_process():
     other = counting("second", 200, FOREVER)
     other.wait_steps(5)
     job.send(signal.SIGCONT)
-    take_turns([job, other])
+    take_turns([job, other], 3 * REPEATS)
     finish(other)
     finish(job)
 
