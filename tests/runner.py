@@ -403,7 +403,7 @@ def main():
         with open(args.unstable, "a", encoding="utf-8") as file:
             file.writelines(f"{case}\n" for case in unstable)
     if len(tests) > LONGEST:
-        print("most of the processors: " + ", ".join(
+        print("processor time: " + ", ".join(
             f"{test.name} {test.cpu:.0f} s" for test in sorted(tests, key=lambda test: -test.cpu)[:LONGEST]))
     for case in unstable:
         print(f"UNSTABLE {case}")

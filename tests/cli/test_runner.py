@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from clilib import LIMIT_S, equal, contains, main, scratch
+from harness import check
 
 RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
 
@@ -151,6 +152,14 @@ def test_more_tests_run_while_a_processor_is_idle():
                               capture_output=True, timeout=LIMIT_S, check=False)
         counts = re.findall(r"^ *\| (\d)$", done.stdout, re.MULTILINE)
         equal((len(counts), max(counts)), (4, str(most)))
+
+
+def test_those_that_take_most_of_the_processors_are_named():
+    directory = scratch()
+    paths = [program(directory, f"short{i}", "exit 0\n") for i in range(10)]
+    paths.append(program(directory, "long", "for _ in $(seq 200000); do :; done\n"))
+    said, = re.findall(r"^processor time: (.*)$", run(*paths).stdout, re.MULTILINE)
+    check(re.fullmatch(r"long \d+ s(, short\d \d s){9}", said), f"it says {said!r}")
 
 
 def test_only_those_that_are_named():

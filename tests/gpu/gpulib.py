@@ -200,7 +200,7 @@ def ask(job, request, *fds, limit=30):
         text = b""
         while chunk := client.recv(65536):
             text += chunk
-    return text.decode().splitlines()
+    return text.decode(errors="replace").splitlines()
 
 
 def told(job, key):
@@ -302,7 +302,7 @@ class Job:
         return "waiting" if said["state"] == "running" and "waits" in said else said["state"]
 
     def wait_state(self, state, timeout=30):
-        """`cudaw ps` must say so, too."""
+        """`cudaw ps` must say so, too, so the state must last until it has looked."""
         self.until(lambda: self.state() == state and (self.status() or {}).get("state") == state, timeout,
                    f"{self.program} is {state}")
 
@@ -312,7 +312,7 @@ class Job:
     def pause(self, by="command"):
         if by == "command":
             self.said += cudaw_ok("pause", self.pid)
-            equal(self.state(), "paused", "the state after cudaw pause")
+            equal(self.status()["state"], "paused", "the state in cudaw ps after cudaw pause")
         else:
             self.send(signal.SIGUSR1)
             self.wait_state("paused")
@@ -320,7 +320,7 @@ class Job:
     def resume(self, by="command"):
         if by == "command":
             cudaw_ok("resume", self.pid)
-            equal(self.state(), "running", "the state after cudaw resume")
+            equal(self.status()["state"], "running", "the state in cudaw ps after cudaw resume")
         else:
             self.send(signal.SIGUSR2)
             self.wait_state("running")

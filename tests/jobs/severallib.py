@@ -128,9 +128,10 @@ def held_before_its_lock(job, pid, *options, path=None, fails=""):
 
 def taken(job, *options, path=None):
     path = path or directory()
+    resumes = "--stop" not in options and "paused" not in job.cuda_states()
     said = json.loads(cudaw_ok("snapshot", "--json", *options, job.id, path))
     equal((said["processes"], said["pid"]), (len(job.pids), job.engines[0]), "the processes, and the first that uses CUDA")
-    check_documented("snapshot", said, every=bool(said["resume"]))
+    check_documented("snapshot", said, every=resumes)
     further = {one["pid"]: one for one in said["further"]}
     equal(sorted(further), job.engines[1:], "the further ones")
     for pid, one in further.items():
