@@ -26,6 +26,8 @@ class Several(Detached):
         self.engines = sorted(engines)
         self.in_command = types.SimpleNamespace(pid=self.engines[0])
         self.pids = sorted([self.pid, *proclib.descendants(self.pid)])
+        # One that has only initialised CUDA may run for a while before it can be asked.
+        until(lambda: self.cuda_states() == {"running"}, 60, "all that use CUDA can be asked")
         self.id = jobs()[self.engines[0]]["id"]
 
     def cuda_states(self):
