@@ -341,20 +341,42 @@ START_TEST(room_that_is_not_there_is_not_left)
 }
 END_TEST
 
-/* Its time counts from when it last took some. */
-START_TEST(the_time_that_it_took_room_is_not_its_turn)
+/* It may still be at it. One whose context comes back shows nothing meanwhile. */
+START_TEST(one_that_is_slow_is_asked_and_not_charged)
 {
 	struct account *slow = waits(90);
 	double now = NOW;
 
 	waits(60);
+	if (_i) {
+		turns_restored(t, slow->id, true, now);
+		turns_need(t, slow->id, 0, 0, 91 * GIB, now);
+	}
 	decide(now);
-	for (uint64_t gib = 1; gib <= 10; gib++)
+	for (uint64_t gib = 1; gib <= 10 && !_i; gib++)
 		says_it_fills(slow, gib, &now, 4000);
-	says_it_fills(slow, 10, &now, 2000);
+	says_it_fills(slow, _i ? 0 : 10, &now, 6000);
 	ck_assert_int_eq(slow->phase, PHASE_LEAVING);
-	ck_assert_double_ge(slow->vtime, 5000);
-	ck_assert_double_lt(slow->vtime, 7000);
+	ck_assert_double_lt(slow->vtime, 1);
+	ck_assert_double_le(slow->unused.until, 0);
+}
+END_TEST
+
+/* Somebody else has come to have it before the next one waits. */
+START_TEST(one_that_could_not_take_it_is_not_charged)
+{
+	struct account *slow = waits(90), *kept = runs(1);
+	double now = NOW;
+
+	shows(slow, 0, now);
+	shows(kept, 1, now);
+	decide(now);
+	says_it_fills(slow, 0, &now, 6000);
+	turns_capacity(t, 0, 40 * GIB);
+	waits(20);
+	says_it_fills(slow, 0, &now, 6000);
+	ck_assert_double_lt(slow->vtime, 1);
+	ck_assert_double_le(slow->unused.until, 0);
 }
 END_TEST
 
@@ -506,7 +528,8 @@ int main(void)
 	tcase_add_loop_test(cases, words_that_take_little_keep_no_hand_over, 0, 3);
 	tcase_add_test(cases, who_left_room_gets_no_turn_by_words);
 	tcase_add_loop_test(cases, room_that_is_not_there_is_not_left, 0, 2);
-	tcase_add_test(cases, the_time_that_it_took_room_is_not_its_turn);
+	tcase_add_loop_test(cases, one_that_is_slow_is_asked_and_not_charged, 0, 2);
+	tcase_add_test(cases, one_that_could_not_take_it_is_not_charged);
 	tcase_add_loop_test(cases, room_that_is_taken_slowly_is_kept, 0, 2);
 	tcase_add_test(cases, room_that_is_shown_late_is_kept);
 	tcase_add_loop_test(cases, room_that_is_taken_is_kept, 0, 2);

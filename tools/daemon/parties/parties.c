@@ -461,11 +461,13 @@ void parties_ends(struct parties *p, uint32_t id, double now)
 void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 {
 	struct process *m = parties_find(p, id);
-	bool more = m && bytes > m->freed;
+	bool more = m && bytes > m->freed && m->party->round == ROUND_OUT;
 
 	if (!m)
 		return;
-	m->freed = m->freeing = bytes;
+	m->freeing = bytes;
+	if (bytes > m->freed)
+		m->freed = bytes;
 	if (bytes)
 		turns_rests(p->turns, m->party->member, now);
 	if (m->asked && m->party->together && more) {

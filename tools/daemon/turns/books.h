@@ -57,7 +57,8 @@ struct account {
 	bool gives_all; /* of PHASE_LEAVING: everything is to be given */
 	bool ran;       /* of PHASE_LEAVING: it ran before */
 	bool rests;     /* the same: its kernels have ended */
-	bool left;      /* of PHASE_ENTERS: it had all room and time to take it, and has not */
+	bool left;      /* of PHASE_ENTERS: it had all room and time to take some, and has not */
+	bool took;      /* the same: it has taken some of it */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool kept;      /* those of a higher class keep it out */

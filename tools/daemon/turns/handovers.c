@@ -47,6 +47,9 @@ void books_note_filled(struct turns *t, struct account *m, double now)
 	if (filled < m->filled + BOOKS_STEP)
 		return;
 	m->filled = filled;
+	m->took = true;
+	if (shown == TURNS_NO_LIMIT)
+		m->taken_at = now;
 	progress(t, m, now);
 }
 
@@ -92,9 +95,10 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	books_advance(t, now);
 	if (!m || m->phase != PHASE_LEAVING)
 		return;
-	if (bytes > m->freed)
+	if (bytes > m->freed) {
 		progress(t, m, now);
-	m->freed = bytes;
+		m->freed = bytes;
+	}
 	m->rests |= bytes > 0;
 	set_mapped(m, bytes < m->yield_from ? m->yield_from - bytes : 0);
 }

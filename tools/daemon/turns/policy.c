@@ -442,6 +442,22 @@ static uint64_t sum_given(const struct account *x, const uint64_t *gives)
 	return all ? TURNS_ALL : sum;
 }
 
+/* Others have come to have what @e was told it may have. */
+static bool is_overdrawn(struct turns *t, const struct account *e)
+{
+	for (int g = 0; g < TURNS_GPUS; g++)
+		if (books_uses(e, g) && books_free(t, g) < 0 && !has_alone(t, e, g, NULL))
+			return true;
+	return false;
+}
+
+/* What it was told it may have is there. */
+static bool could_take(struct turns *t, const struct account *e)
+{
+	return e->phase == PHASE_ENTERS && books_has_all_room(e) && !is_overdrawn(t, e) &&
+	       books_unfit_on(t, e) < 0;
+}
+
 /* @gives: of each GPU. @context: that is to go as well. */
 static void order_yield(struct turns *t, struct account *x, const uint64_t *gives, bool context,
 			uint32_t entrant)
@@ -456,7 +472,7 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->left)
+	if (x->left && could_take(t, x))
 		books_charge_left(t, x);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (x->need[g].room <= books_has(x, g))
@@ -550,22 +566,6 @@ static double rest_of_leaving(struct turns *t, const struct account *e)
 	return most;
 }
 
-/* Others have come to have what @e was told it may have. */
-static bool is_overdrawn(struct turns *t, const struct account *e)
-{
-	for (int g = 0; g < TURNS_GPUS; g++)
-		if (books_uses(e, g) && books_free(t, g) < 0 && !has_alone(t, e, g, NULL))
-			return true;
-	return false;
-}
-
-/* What it was told it may have is there. */
-static bool could_take(struct turns *t, const struct account *e)
-{
-	return e->phase == PHASE_ENTERS && books_has_all_room(e) && !is_overdrawn(t, e) &&
-	       books_unfit_on(t, e) < 0;
-}
-
 /* It has all of its memory, and copies: of that nothing is told. */
 static bool copies(const struct turns *t, const struct account *e)
 {
@@ -595,7 +595,9 @@ static void hand_over(struct turns *t, struct account *e)
 	}
 	if (!ends)
 		return;
-	e->left = stuck && could_take(t, e);
+	/* One that has taken some may still be at it, and one whose context comes back shows nothing meanwhile. */
+	e->left =
+		stuck && could_take(t, e) && (books_has_taken_all(e) || (!e->took && !e->released));
 	books_end_handover(t, e);
 }
 
@@ -622,6 +624,7 @@ static void begin(struct turns *t, struct account *e, const struct choice *c)
 	if (e->phase == PHASE_OUT) {
 		books_set_phase(e, PHASE_ENTERS, t->now);
 		e->told = false;
+		e->took = false;
 	}
 	e->gets_contexts = false;
 	for (size_t i = 0; i < c->n; i++) {
