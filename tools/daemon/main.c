@@ -122,22 +122,20 @@ static void read_rules_again(void)
 	rules_reread();
 }
 
-#define LOOK_MS      1000  /* between looks at the socket */
-#define LOOK_IDLE_MS 10000 /* while nobody is connected */
+#define LOOK_MS 1000 /* between looks at the socket; a new daemon waits longer for the lock */
 
 /* False: another daemon is found in the place of this one. @left_ms: until it is to be called again. */
-static bool keep_socket(struct daemon_socket *opened, bool needed, double now, double *left_ms)
+static bool keep_socket(struct daemon_socket *opened, double now, double *left_ms)
 {
 	static bool kept = true;
 	static double looked_ms;
-	double every = needed ? LOOK_MS : LOOK_IDLE_MS;
 
-	if (now - looked_ms >= every) {
+	if (now - looked_ms >= LOOK_MS) {
 		looked_ms = now;
 		kept = socket_look(opened);
 		connections_listen(opened->fd);
 	}
-	*left_ms = looked_ms + every - now;
+	*left_ms = looked_ms + LOOK_MS - now;
 	return kept;
 }
 
@@ -163,7 +161,7 @@ static void serve(struct daemon_socket *opened)
 		patience = clock_shorter(members_patience(now), connections_patience(now));
 		patience = clock_shorter(patience, hooks_patience(now));
 		if (opened->users_own) {
-			if (!keep_socket(opened, needed, now, &look_ms) && !needed)
+			if (!keep_socket(opened, now, &look_ms) && !needed)
 				return;
 			patience = clock_shorter(patience, look_ms);
 		}
