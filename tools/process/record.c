@@ -69,6 +69,7 @@ static int open_found(struct record *record, const struct process *process, uid_
 		      const char **why)
 {
 	char path[PATH_MAX];
+	struct stat st;
 	int err = name_record(record, process, owner, path, why);
 
 	if (err)
@@ -76,6 +77,11 @@ static int open_found(struct record *record, const struct process *process, uid_
 	record->dir = rundir_open(path, geteuid() ? owner : RUNDIR_ANYONE, why);
 	if (record->dir < 0)
 		return record->dir;
+	/* A third user has paused neither, whatever the directory says. */
+	if (fstat(record->dir, &st) || (st.st_uid && st.st_uid != process->uid)) {
+		close(record->dir);
+		return -ENOENT;
+	}
 	record->fd =
 		openat(record->dir, record->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (record->fd >= 0 && !flock(record->fd, LOCK_EX | LOCK_NB))

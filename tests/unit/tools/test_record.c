@@ -114,6 +114,11 @@ START_TEST(root_finds_what_a_user_has_paused)
 	of_user.pid++;
 	ck_assert_int_eq(look(&of_user), 0);
 	ck_assert_int_eq(found, -EBUSY);
+	/* A directory of somebody else says nothing, also where root's own would be. */
+	of_user.pid--;
+	setenv("CUDAW_RUNTIME_DIR", directory, 1);
+	of_user.uid++;
+	ck_assert_int_eq(look(&of_user), 0);
 }
 END_TEST
 
