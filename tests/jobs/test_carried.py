@@ -73,13 +73,13 @@ def all_reasons_are_listed_at_once():
     ours, far, _ = connected()
     job = Counting(stdin=theirs, pass_fds=[ours.fileno()])
     os.close(theirs)
+    ours.close()
     path = directory()
     said = refused("snapshot", "--check", job.pid, path, code=6)
     for reason in (f"descriptor 0 of {job.pid} (counter) is a pipe from {os.getpid()} (", "is a TCP connection to "):
         check(reason in said, f"{reason!r} is not in {said!r}")
     check(not os.path.exists(path) and said.count("\n") >= 2, said)
-    for end in (ours, far):
-        end.close()
+    far.close()
     os.close(mine)
     job.finish()
     job = Counting()
@@ -114,11 +114,12 @@ def connected():
 
 def a_connection_by_tcp():
     mine, theirs, port = connected()
-    job = with_descriptor(mine.fileno())
-    runs_on(job, rf"descriptor {mine.fileno()} of PID \(counter\) is a TCP connection to "
+    number = mine.fileno()
+    job = with_descriptor(number)
+    mine.close()
+    runs_on(job, rf"descriptor {number} of PID \(counter\) is a TCP connection to "
                  rf"127\.0\.0\.1:{port} of {os.getpid()} \(.*\), which is not part of the job: end it first")
     theirs.close()
-    mine.close()
 
 
 def a_tcp_socket_that_listens_is_carried():

@@ -287,6 +287,7 @@ static void look_at_closable(enum connection is, int end)
 	*why = '\0';
 	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
 	ck_assert_uint_eq(closable.n, n);
+	ck_assert_int_eq(may_pass, is == NOT_ACCEPTED || (is >= CLOSED_THERE && is <= CLOSED_FULL));
 	tree.starts[0]++;
 	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), 0);
 	ck_assert_uint_eq(closed, 0);

@@ -133,7 +133,9 @@ static void look_at_connection(const struct network *net, const struct tcp_socke
 		return;
 	tcp_text(&s->remote, remote);
 	label(mine->pid, name);
-	net->reasons->passes = s->state == TCP_IS_NEW;
+	/* One that is to be closed may be, once the process has read what is left of it. */
+	net->reasons->passes =
+		s->state == TCP_IS_NEW || (net->closable && !twin && tcp_is_left(s, peer));
 	if (s->state == TCP_IS_NEW)
 		give(net->reasons, "descriptor %d of %s is connecting to %s (try again)", mine->fd,
 		     name, remote);
