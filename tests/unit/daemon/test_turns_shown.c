@@ -318,16 +318,30 @@ START_TEST(who_left_room_gets_no_turn_by_words)
 }
 END_TEST
 
+/* Has room for all its memory from NOW on, and NVML shows that it has none yet. */
+static struct account *has_room(void)
+{
+	struct account *m = waits(90), *kept = runs(1);
+
+	shows(m, 0, NOW);
+	shows(kept, 1, NOW);
+	decide(NOW);
+	ck_assert_int_eq(ordered(TURNS_ROOM, m), 90 * GIB);
+	return m;
+}
+
+static void is_not_charged(const struct account *m)
+{
+	ck_assert_double_le(m->vtime, 0);
+	ck_assert_double_le(m->unused.until, 0);
+}
+
 /* A process outside has it: before it is asked for its room, and when nobody asks. */
 START_TEST(room_that_is_not_there_is_not_left)
 {
-	struct account *first = waits(90), *kept = runs(1);
+	struct account *first = has_room();
 	double now = NOW;
 
-	shows(first, 0, now);
-	shows(kept, 1, now);
-	decide(now);
-	ck_assert_int_eq(ordered(TURNS_ROOM, first), 90 * GIB);
 	if (!_i)
 		waits(30);
 	says_it_fills(first, 0, &now, 4000);
@@ -335,9 +349,8 @@ START_TEST(room_that_is_not_there_is_not_left)
 	for (double end = now + (_i ? 28000 : 1000); now < end; now += 100)
 		decide(now);
 	ck_assert_int_eq(first->phase, _i ? PHASE_OUT : PHASE_LEAVING);
-	ck_assert_double_le(first->vtime, 0);
+	is_not_charged(first);
 	ck_assert_double_le(first->wait_since, NOW);
-	ck_assert_double_le(first->unused.until, 0);
 }
 END_TEST
 
@@ -357,26 +370,39 @@ START_TEST(one_that_is_slow_is_asked_and_not_charged)
 		says_it_fills(slow, gib, &now, 4000);
 	says_it_fills(slow, _i ? 0 : 10, &now, 6000);
 	ck_assert_int_eq(slow->phase, PHASE_LEAVING);
-	ck_assert_double_lt(slow->vtime, 1);
-	ck_assert_double_le(slow->unused.until, 0);
+	is_not_charged(slow);
+}
+END_TEST
+
+/* Its room is taken back, as it shows no more of it for 30 s. */
+START_TEST(one_that_has_taken_some_is_not_charged)
+{
+	struct account *slow = has_room();
+	double now = NOW;
+	bool back = false;
+
+	says_it_fills(slow, 10, &now, 1000);
+	shows(slow, 10, now);
+	for (double end = now + 32000; now < end; now += 100) {
+		decide(now);
+		back |= slow->phase == PHASE_OUT;
+	}
+	ck_assert(back);
+	is_not_charged(slow);
 }
 END_TEST
 
 /* Somebody else has come to have it before the next one waits. */
 START_TEST(one_that_could_not_take_it_is_not_charged)
 {
-	struct account *slow = waits(90), *kept = runs(1);
+	struct account *slow = has_room();
 	double now = NOW;
 
-	shows(slow, 0, now);
-	shows(kept, 1, now);
-	decide(now);
 	says_it_fills(slow, 0, &now, 6000);
 	turns_capacity(t, 0, 40 * GIB);
 	waits(20);
 	says_it_fills(slow, 0, &now, 6000);
-	ck_assert_double_lt(slow->vtime, 1);
-	ck_assert_double_le(slow->unused.until, 0);
+	is_not_charged(slow);
 }
 END_TEST
 
@@ -529,6 +555,7 @@ int main(void)
 	tcase_add_test(cases, who_left_room_gets_no_turn_by_words);
 	tcase_add_loop_test(cases, room_that_is_not_there_is_not_left, 0, 2);
 	tcase_add_loop_test(cases, one_that_is_slow_is_asked_and_not_charged, 0, 2);
+	tcase_add_test(cases, one_that_has_taken_some_is_not_charged);
 	tcase_add_test(cases, one_that_could_not_take_it_is_not_charged);
 	tcase_add_loop_test(cases, room_that_is_taken_slowly_is_kept, 0, 2);
 	tcase_add_test(cases, room_that_is_shown_late_is_kept);

@@ -458,6 +458,15 @@ static bool could_take(struct turns *t, const struct account *e)
 	       books_unfit_on(t, e) < 0;
 }
 
+/*
+ * It has taken nothing of what is there, or has all and does not run. One that has taken some may still be at it, and one
+ * whose context comes back shows nothing meanwhile.
+ */
+static bool has_left(struct turns *t, const struct account *e)
+{
+	return could_take(t, e) && (books_has_taken_all(e) || (!e->took && !e->released));
+}
+
 /* @gives: of each GPU. @context: that is to go as well. */
 static void order_yield(struct turns *t, struct account *x, const uint64_t *gives, bool context,
 			uint32_t entrant)
@@ -472,7 +481,7 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->left && could_take(t, x))
+	if (x->left && has_left(t, x))
 		books_charge_left(t, x);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (x->need[g].room <= books_has(x, g))
@@ -595,9 +604,7 @@ static void hand_over(struct turns *t, struct account *e)
 	}
 	if (!ends)
 		return;
-	/* One that has taken some may still be at it, and one whose context comes back shows nothing meanwhile. */
-	e->left =
-		stuck && could_take(t, e) && (books_has_taken_all(e) || (!e->took && !e->released));
+	e->left = stuck && has_left(t, e);
 	books_end_handover(t, e);
 }
 
@@ -792,7 +799,7 @@ static void tidy(struct turns *t, struct account *m)
 	uint64_t gives[TURNS_GPUS] = {0};
 
 	if (leaves_room(t, m)) {
-		if (could_take(t, m))
+		if (has_left(t, m))
 			books_charge_left(t, m);
 		books_take_room_back(t, m, t->now);
 	}
