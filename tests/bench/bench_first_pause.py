@@ -18,7 +18,7 @@ import sys
 from benchlib import Table, need
 
 from bench_pause import MEMORY, Moved, end_verified, start_job
-from gpulib import BUILD, Skip, check, idle_gpu_used
+from gpulib import BUILD, check, idle_gpu_used
 from harness import ends_with_us
 
 SHARE = 0.90            # of the ceiling
@@ -85,16 +85,11 @@ def main():
     args = parser.parse_args()
     need("bench/bench_touch", "programs/counter")
     table = Table("", "time", "of which copy", "rate", "target")
-    try:
+
+    def measure():
         idle_gpu_used()
         Bench(table, int(args.gib * 1024), int(args.touch_gib * 1024)).run()
-    except Skip as skip:
-        print(f"skipped: {skip}")
-        return 77
-    finally:
-        table.show()
-        table.write(args.results)
-    return 1 if table.missed else 0
+    return table.fill(measure, args.results)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import time
 
 from benchlib import Table, need
 
-from gpulib import (BUILD, RUNTIME_DIR, Job, Skip, base_environment, check, cudaw_ok, equal,
+from gpulib import (BUILD, RUNTIME_DIR, Job, base_environment, check, cudaw_ok, equal,
                     idle_gpu_used, until)
 
 COPY_SHARE = 0.94       # of the plain pinned copy, once the pool is warm
@@ -314,7 +314,7 @@ def main():
     table = Table("", "time", "rate", "target")
     bench = Bench(table)
 
-    try:
+    def measure():
         idle_gpu_used()
         # Of several GPUs, as much as the job has: the machine copies more of it at a lower rate.
         bench.copies(args.gpus, sizes[0] if args.gpus > 1 else 4)
@@ -324,13 +324,7 @@ def main():
             bench.allocators(sizes[0])
         else:
             bench.one_process(sizes)
-    except Skip as skip:
-        print(f"skipped: {skip}")
-        return 77
-    finally:
-        table.show()
-        table.write(args.results)
-    return 1 if table.missed else 0
+    return table.fill(measure, args.results)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,8 @@ def main():
     args = parser.parse_args()
     need("bench/bench_disk")
     table = Table("where, what", "bytes", "time", "beside", "target")
-    try:
+
+    def measure():
         if why_no_criu():
             raise Skip(why_no_criu())
         if not SIMULATED:
@@ -149,13 +150,7 @@ def main():
                 bench.run()
             finally:
                 bench.remove()
-    except Skip as skip:
-        print(f"skipped: {skip}")
-        return 77
-    finally:
-        table.show()
-        table.write(args.results)
-    return 1 if table.missed else 0
+    return table.fill(measure, args.results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if SIMULATED:
     import simlib  # noqa: F401  puts the simulated driver under what follows
 
 from bench_pause import MEMORY, Moved, ask, figures_of
-from gpulib import Job, Skip, cudaw_ok, idle_gpu_used
+from gpulib import Job, cudaw_ok, idle_gpu_used
 
 DISK_SHARE = 0.90       # of plain direct I/O
 NEVER_SLOWER = 0.95     # of the snapshot without compression, for one that compresses
@@ -184,21 +184,17 @@ def main():
     table = Table("GPU memory", "time", "rate", "of direct I/O", "target")
     directory = tempfile.mkdtemp(prefix="cudaw-bench-", dir=args.dir)
 
-    try:
+    def measure():
         if not SIMULATED:
             idle_gpu_used()
         bench = Bench(table, directory)
         bench.large(args.size << 10)
         bench.codecs("noise", args.size << 7, 8)
         bench.codecs("what shrinks", args.size << 7, 3)     # of each 8 bytes
-    except Skip as skip:
-        print(f"skipped: {skip}")
-        return 77
+    try:
+        return table.fill(measure, args.results)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        table.show()
-        table.write(args.results)
-    return 1 if table.missed else 0
 
 
 if __name__ == "__main__":

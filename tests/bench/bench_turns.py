@@ -25,7 +25,7 @@ from benchlib import Table, need
 
 from bench_pause import figures_of
 import gpulib
-from gpulib import Failure, Job, Skip, check, cudaw, hog, idle_gpu_used, job_command
+from gpulib import Failure, Job, check, cudaw, hog, idle_gpu_used, job_command
 from harness import ends_with_us
 from lease import EVERYTHING, Lease
 import turns_two
@@ -251,20 +251,16 @@ def main():
     args = parser.parse_args()
     need("bench/bench_copy", "programs/counter", "programs/exchange")
     table = Table("", "time", "rates", "longest", "target")
-    try:
-        run_parts(Bench(table, args), args)
-    except Skip as skip:
-        print(f"skipped: {skip}")
-        return 77
-    except Failure:
-        for command in ("turns", "events"):
-            print(cudaw(command).stdout[-4000:])
-        gpulib.discard_jobs(good=False)
-        raise
-    finally:
-        table.show()
-        table.write(args.results)
-    return 1 if table.missed else 0
+
+    def measure():
+        try:
+            run_parts(Bench(table, args), args)
+        except Failure:
+            for command in ("turns", "events"):
+                print(cudaw(command).stdout[-4000:])
+            gpulib.discard_jobs(good=False)
+            raise
+    return table.fill(measure, args.results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from harness import BUILD  # noqa: E402
+from harness import BUILD, Skip  # noqa: E402
 
 
 def need(*programs):
@@ -52,6 +52,18 @@ class Table:
             if number == 0:
                 print("-" * (sum(widths) + 2 * (len(widths) - 1)))
         sys.stdout.flush()
+
+    def fill(self, measure, directory):
+        """Show and write what @measure() adds, also if it fails. The exit code of a bench: 77 if it was skipped."""
+        try:
+            measure()
+        except Skip as skip:
+            print(f"skipped: {skip}")
+            return 77
+        finally:
+            self.show()
+            self.write(directory)
+        return 1 if self.missed else 0
 
     def write(self, directory):
         if directory:
