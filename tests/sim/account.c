@@ -64,9 +64,12 @@ int account_init(const struct sim_config *config)
 		goto err_close;
 	}
 	account = map;
+	if (account->magic != ACCOUNT_MAGIC || (config->told_memory && !account->told)) {
+		account->memory = config->memory;
+		account->told = config->told_memory;
+	}
 	if (account->magic != ACCOUNT_MAGIC) {
 		account->devices = config->gpus;
-		account->memory = config->memory;
 		account->magic = ACCOUNT_MAGIC;
 	}
 	err = claim_slot();

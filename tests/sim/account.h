@@ -25,7 +25,8 @@ struct account_slot {
 struct account_file {
 	uint32_t magic;
 	int32_t devices;
-	uint64_t memory; /* bytes per device */
+	uint64_t memory; /* bytes per device: of the first process that was told, or of the first */
+	bool told;
 	struct account_slot slots[ACCOUNT_SLOTS];
 };
 

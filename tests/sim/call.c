@@ -81,6 +81,7 @@ static void configure(void)
 		c->gpus = SIM_MAX_DEVICES;
 	see_devices(getenv("CUDA_VISIBLE_DEVICES"));
 	c->memory = env_size("CUDAW_SIM_MEMORY", 4UL << 30);
+	c->told_memory = getenv("CUDAW_SIM_MEMORY");
 	c->context = env_size("CUDAW_SIM_CONTEXT", 64UL << 20);
 	c->copy_bytes_per_ns = gbps ? strtod(gbps, NULL) : 0;
 	c->no_vmm = env_flag("CUDAW_SIM_NO_VMM");

@@ -35,6 +35,7 @@ struct sim_config {
 	int devices;              /* that the process sees */
 	int gpus;                 /* of the machine */
 	size_t memory;            /* bytes per device */
+	bool told_memory;         /* by CUDAW_SIM_MEMORY */
 	size_t context;           /* bytes that an active context uses */
 	double copy_bytes_per_ns; /* 0: unlimited */
 	bool no_vmm;

@@ -486,13 +486,20 @@ END_TEST
 
 static char shared_path[] = "/tmp/sim-account-XXXXXX";
 
-static uint64_t used_in_file(int pid)
+static struct account_file read_account(void)
 {
 	int fd = open(shared_path, O_RDONLY | O_CLOEXEC);
 	struct account_file account;
-	uint64_t used = 0;
 
 	ck_assert_int_eq(pread(fd, &account, sizeof(account), 0), sizeof(account));
+	return account;
+}
+
+static uint64_t used_in_file(int pid)
+{
+	struct account_file account = read_account();
+	uint64_t used = 0;
+
 	for (int i = 0; i < ACCOUNT_SLOTS; i++)
 		if (account.slots[i].pid == pid)
 			used += account.slots[i].used[0];
@@ -562,6 +569,24 @@ START_TEST(test_shared_device)
 	ck_assert_uint_eq(used_in_file(getpid()), 464 * MIB);
 	ck_assert_uint_eq(word_at(p + 396), 3);
 	ok(cu.cuMemAlloc_v2(&q, 4096));
+	unlink(shared_path);
+}
+END_TEST
+
+/* A process whose environment says nothing of the devices, as that of a command, may come first. */
+START_TEST(test_shared_memory_is_told)
+{
+	close(mkstemp(shared_path));
+	setenv("CUDAW_SIM_SHARED", shared_path, 1);
+	unsetenv("CUDAW_SIM_MEMORY");
+	stop_hog(start_hog(MIB));
+	ck_assert_uint_eq(read_account().memory, 4096 * MIB);
+	setenv("CUDAW_SIM_MEMORY", "0x40000000", 1);
+	stop_hog(start_hog(MIB));
+	ck_assert_uint_eq(read_account().memory, 1024 * MIB);
+	setenv("CUDAW_SIM_MEMORY", "0x20000000", 1);
+	stop_hog(start_hog(MIB));
+	ck_assert_uint_eq(read_account().memory, 1024 * MIB);
 	unlink(shared_path);
 }
 END_TEST
@@ -713,6 +738,7 @@ int main(void)
 	tcase_add_test(tcase, test_checkpoint_keeps_memory_and_holds_calls);
 	tcase_add_test_raise_signal(tcase, test_strict_checkpoint_aborts, SIGABRT);
 	tcase_add_test(tcase, test_shared_device);
+	tcase_add_test(tcase, test_shared_memory_is_told);
 	tcase_add_test(tcase, test_restore_needs_memory);
 	tcase_add_test(tcase, test_checkpoint_of_another_process);
 	tcase_add_test(tcase, test_counts_are_written);
