@@ -98,12 +98,19 @@ class Bench:
 
     def run(self):
         said, size = self.snapshot()
+        self.show_phases("snapshot", said)
         write, read = self.plain(size)
         most = STANDS_SHARE * write + STANDS_S
         self.row("stands for a snapshot", size, said["ms"] / 1e3, f"{most:.2f} s",
                  self.table.verdict(said["ms"] / 1e3, most))
         self.job.wait_more(len(self.job.answers()))
         self.restore(read / size)
+
+    def show_phases(self, what, said):
+        """Returns the seconds of each."""
+        phases = {phase["name"]: phase["ms"] / 1e3 for phase in said["phases"]}
+        print(f"# {self.where}, {what}: {phases}", flush=True)
+        return phases
 
     def restore(self, read):
         """@read: seconds for a byte."""
@@ -116,8 +123,7 @@ class Bench:
             self.job.wait_more(before, command.poll)
             seconds = time.monotonic() - start
             said = command.communicate(timeout=TIMEOUT_S)[0]
-        phases = {phase["name"]: phase["ms"] / 1e3 for phase in json.loads(said)["phases"]}
-        print(f"# {self.where}: {phases}", flush=True)
+        phases = self.show_phases("restore", json.loads(said))
         bound = max(read * size, phases["criu"]) + phases.get("restore", 0)
         most = ANSWER_S if self.where == "/dev/shm" else RESTORE_SHARE * bound
         self.row("restore to the next answers", size, seconds, f"{bound:.2f} s", self.table.verdict(seconds, most))
