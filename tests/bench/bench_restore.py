@@ -29,7 +29,7 @@ if SIMULATED:
 
 from bench_pause import figures_of
 from detached import Detached, why_no_criu
-from gpulib import CUDAW, TESTS, Skip, base_environment, check, cudaw_ok, idle_gpu_used, until
+from gpulib import CUDAW, TESTS, Skip, base_environment, check, equal, idle_gpu_used, until
 
 SERVER = f"{TESTS}/real/programs/server.py --width 9216 --tokens 32 --seconds 100000"
 DIRS = (tempfile.gettempdir(), "/dev/shm")
@@ -91,19 +91,30 @@ class Bench:
         return seconds
 
     def snapshot(self, *options):
-        """Into a new directory. What it says, and all bytes of it."""
+        """Into a new directory. All bytes of it, and the longest time without an answer."""
         shutil.rmtree(self.path, ignore_errors=True)
-        said = json.loads(cudaw_ok("snapshot", "--json", *options, self.job.pid, self.path, timeout=TIMEOUT_S))
-        return said, said["totals"]["written"] + said["image"]
+        answers, last, longest, ended = len(self.job.answers()), time.monotonic(), 0, False
+        with subprocess.Popen([CUDAW, "snapshot", "--json", *options, str(self.job.pid), self.path],
+                              stdout=subprocess.PIPE, text=True, env=base_environment()) as command:
+            def is_over():
+                nonlocal answers, last, longest, ended
+                found, now, over = len(self.job.answers()), time.monotonic(), ended and self.job.is_gone()
+                if found > answers:
+                    longest, over = max(longest, now - last), ended
+                    answers, last = found, now
+                ended = command.poll() is not None
+                return over
+            until(is_over, TIMEOUT_S, "the snapshot, and an answer after it")
+            said = json.loads(command.communicate()[0])
+        equal(command.returncode, 0, "the exit code of cudaw snapshot")
+        self.show_phases("snapshot", said)
+        return said["totals"]["written"] + said["image"], longest
 
     def run(self):
-        said, size = self.snapshot()
-        self.show_phases("snapshot", said)
+        size, stands = self.snapshot()
         write, read = self.plain(size)
         most = STANDS_SHARE * write + STANDS_S
-        self.row("stands for a snapshot", size, said["ms"] / 1e3, f"{most:.2f} s",
-                 self.table.verdict(said["ms"] / 1e3, most))
-        self.job.wait_more(len(self.job.answers()))
+        self.row("stands for a snapshot", size, stands, f"{most:.2f} s", self.table.verdict(stands, most))
         self.restore(read / size)
 
     def show_phases(self, what, said):
@@ -114,7 +125,7 @@ class Bench:
 
     def restore(self, read):
         """@read: seconds for a byte."""
-        _, size = self.snapshot("--stop")
+        size, _ = self.snapshot("--stop")
         check(self.job.is_gone(), "it is still there")
         drop_pages(self.path)
         before, start = len(self.job.answers()), time.monotonic()
