@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import subprocess
+import tempfile
 
 from simlib import HELD, hold, is_stopped, let_go, shared
 from daemonlib import Daemon
@@ -197,6 +198,15 @@ def twice_in_a_row():
               ["check", "verify", "criu", "start", "restore", "map", "copy"], "the phases")
         check(0 < sum(phase["ms"] for phase in said["phases"] if phase["name"] != "verify") <= said["ms"] + 5, f"{said}")
         equal((said["pid"], said["path"], said["paused"]), (job.pid, path, False), "what it says")
+        job.wait_steps(job.steps() + 3)
+        path = directory()
+        cudaw_ok("snapshot", "--stop", job.pid, path)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        shutil.move(path, memory)
+        path = os.path.join(memory, os.path.basename(path))
+        phases = [phase["name"] for phase in told("restore", path)["phases"]]
+        equal(phases, ["check", "verify", "criu", "start", "read", "restore", "map", "copy"],
+              "the phases of a restore from memory, which the job reads itself")
         job.wait_steps(job.steps() + 3)
         path = directory()
         cudaw_ok("snapshot", "--stop", job.pid, path)

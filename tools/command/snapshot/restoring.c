@@ -8,6 +8,7 @@
 #include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
+#include "common/system/memory_fs.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/job/outcome.h"
 #include "tools/job/party/together.h"
@@ -328,12 +329,17 @@ static void end_processes(const struct restoring *r, const struct job_directory 
 static void begin_readings(struct restoring *r)
 {
 	size_t beside = r->image_bytes;
+	/*
+	 * What is read from memory the job may read once more: it has huge pages for it, and makes them several
+	 * times as fast as those of a memory file come.
+	 */
+	bool keep = !r->paused && !memory_fs(r->path);
 
 	for (size_t i = 0; i < r->opened.n; i++)
 		beside += r->opened.parts[i].snapshot.index.nplaces * SNAPSHOT_CHUNK;
 	/* Of the first ones the memory may not be taken yet when the last one looks how much there is. */
 	for (size_t i = 0; i < r->opened.n; i++)
-		reading_begin(&r->readings[i], &r->opened.parts[i].snapshot, !r->paused,
+		reading_begin(&r->readings[i], &r->opened.parts[i].snapshot, keep,
 			      beside - r->opened.parts[i].snapshot.index.nplaces * SNAPSHOT_CHUNK);
 }
 
