@@ -147,7 +147,7 @@ $(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_ms
 # These tests play the jobs, and set the clock.
 $(addprefix $(O)/tests/unit/tools/test_,coordinate together): private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
 $(O)/tests/unit/tools/test_together: private CFLAGS += -Wl,--wrap=usleep
-$(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal
+$(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal -Wl,--wrap=fopen
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call link,$(CHECK_LIBS) $(COMMAND_LIBS))
 

@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +24,38 @@ int __wrap_process_signal(const struct process *process, uid_t owner, int signal
 {
 	signalled[nsignalled++ % 8] = process->pid;
 	return __real_process_signal(process, owner, signal);
+}
+
+/* What the kernel shows of each thread of a process; the real files if not @faked. All are stopped. */
+static struct {
+	bool faked;
+	int switches;
+	bool leaves;      /* one leaves the processor before its system call is shown */
+	const char *call; /* NULL: none is shown */
+} shown;
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+	static char text[128];
+
+	if (!shown.faked || !strstr(path, "/task/"))
+		return __real_fopen(path, mode);
+	if (!strstr(path, "/syscall")) {
+		snprintf(text, sizeof(text),
+			 "State:\tT (stopped)\nvoluntary_ctxt_switches:\t%d\n"
+			 "nonvoluntary_ctxt_switches:\t1\n",
+			 shown.switches);
+		return fmemopen(text, strlen(text), "r");
+	}
+	if (!shown.call)
+		return NULL;
+	shown.switches += shown.leaves;
+	shown.leaves = false;
+	strcpy(text, shown.call);
+	return fmemopen(text, strlen(text), "r");
 }
 
 static void *wait_for_signal(void *arg)
@@ -109,6 +143,33 @@ START_TEST(one_that_is_stopped_again)
 	ck_assert(tree_await_stop(&again));
 	ck_assert(tree_stayed_stopped(&again));
 	ck_assert(!tree_stayed_stopped(&tree));
+}
+END_TEST
+
+/*
+ * A thread is shown as stopped before it leaves the processor, by which its last run counts: no run is seen where there
+ * is none, and none is missed.
+ */
+START_TEST(one_that_has_not_left_the_processor)
+{
+	shown.faked = true;
+	shown.call = "34 0x0 0x7ffe 0x7f01\n";
+	shown.leaves = true;
+	ck_assert(tree_await_stop(&tree));
+	shown.switches += shown.leaves;
+	shown.leaves = false;
+	ck_assert(tree_stayed_stopped(&tree));
+	/* It is stopped again. */
+	shown.leaves = true;
+	ck_assert(tree_was_continued(&tree));
+	ck_assert(tree_await_stop(&tree));
+	/* It runs again when it is looked at a second time. */
+	shown.call = "running\n";
+	ck_assert(tree_was_continued(&tree));
+	/* Whoever may not see the system call goes by the rest. */
+	shown.call = NULL;
+	ck_assert(tree_stayed_stopped(&tree));
+	shown.faked = false;
 }
 END_TEST
 
@@ -240,6 +301,7 @@ int main(void)
 	tcase_set_timeout(tc, 30);
 	tcase_add_loop_test(tc, one_that_does_not_stop, 0, 2);
 	tcase_add_loop_test(tc, one_that_is_stopped_again, 0, 2);
+	tcase_add_test(tc, one_that_has_not_left_the_processor);
 	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
 	tcase_add_test(tc, one_whose_number_is_reused);
 	tcase_add_test(tc, one_of_another_user);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 3000
@@ -171,23 +172,50 @@ bool tree_stop_below(struct tree *tree, const struct process *above, uid_t owner
 	return stop_all(tree, above);
 }
 
-/* How often a thread has run; -1 if it is not stopped, 0 if it has ended. */
-static int64_t thread_runs(pid_t pid, const char *thread)
+/* The state of a thread, 'X' if it is gone; and how often it has left the processor. */
+static char thread_state(pid_t pid, const char *thread, int64_t *runs)
 {
 	char path[PATH_SIZE], line[256], state = 'X';
-	int64_t runs = 0, n;
+	int64_t n;
 	FILE *status;
 
+	*runs = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, thread);
 	status = fopen(path, "re");
 	while (status && fgets(line, sizeof(line), status))
 		if (sscanf(line, "voluntary_ctxt_switches: %" SCNd64, &n) == 1 ||
 		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNd64, &n) == 1)
-			runs += n;
+			*runs += n;
 		else
 			sscanf(line, "State: %c", &state);
 	if (status)
 		fclose(status);
+	return state;
+}
+
+/*
+ * Before the kernel shows the system call of a stopped thread, it waits until the thread has left the processor
+ * (wait_task_inactive()). Only who may trace the thread, as CRIU must, can ask for that.
+ */
+static bool has_left_processor(pid_t pid, const char *thread)
+{
+	char path[PATH_SIZE], line[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%s/syscall", pid, thread);
+	return host_read_line(path, line, sizeof(line)) || strcmp(line, "running") != 0;
+}
+
+/*
+ * How often a thread has run; -1 if it is not stopped, 0 if it has ended. It is shown as stopped a moment before it
+ * leaves the processor. Only then its last run counts.
+ */
+static int64_t thread_runs(pid_t pid, const char *thread)
+{
+	int64_t runs;
+	char state = thread_state(pid, thread, &runs);
+
+	if (state == 'T')
+		state = has_left_processor(pid, thread) ? thread_state(pid, thread, &runs) : 'R';
 	if (state == 'X' || state == 'Z')
 		return 0;
 	return state == 'T' ? runs : -1;
