@@ -380,6 +380,61 @@ START_TEST(connections_have_both_ends_here)
 }
 END_TEST
 
+/* In a process that has the connection @fd to its parent, which ends it once it reads @looked, and then @over. */
+static void look_and_close(int fd, int looked, int over)
+{
+	struct tcp_sockets closable = {0};
+	struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+	size_t closed = 0;
+	char byte;
+
+	find_tree();
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
+	ck_assert_uint_eq(closable.n, 1);
+	close(looked);
+	ck_assert_int_eq(read(over, &byte, 1), 0);
+	ck_assert_int_eq(poll(&end, 1, -1), 1);
+	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), -EAGAIN);
+	ck_assert_uint_eq(closed, 0);
+	ck_assert_int_eq(recv(fd, &byte, 1, 0), 1);
+	ck_assert_int_eq(recv(fd, &byte, 1, 0), 0);
+	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), 0);
+	ck_assert_uint_eq(closed, 1);
+	free(closable.all);
+}
+
+/* Whoever has closed it, perhaps half of it before the look, would not hear that it is not read. */
+START_TEST(a_connection_that_is_closed_after_the_look_is_read_first)
+{
+	int ends[2], looked[2], over[2], status;
+	bool half_closed = _i;
+	char byte;
+
+	ck_assert(connect_here(ends, true));
+	ck_assert_int_eq(pipe(looked), 0);
+	ck_assert_int_eq(pipe(over), 0);
+	if (half_closed) {
+		ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
+		ck_assert_int_eq(shutdown(ends[1], SHUT_WR), 0);
+	}
+	if (!fork()) {
+		close(ends[1]);
+		close(over[1]);
+		look_and_close(ends[0], looked[1], over[0]);
+		_exit(0);
+	}
+	close(ends[0]);
+	close(looked[1]);
+	ck_assert_int_eq(read(looked[0], &byte, 1), 0);
+	if (!half_closed)
+		ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
+	close(ends[1]);
+	close(over[1]);
+	ck_assert_int_gt(wait(&status), 0);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 static bool keep_sockets_to_parent(void *arg, const char *text, bool passes)
 {
 	char expected[64];
@@ -603,6 +658,7 @@ int main(void)
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
 	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);
+	tcase_add_loop_test(tc, a_connection_that_is_closed_after_the_look_is_read_first, 0, 2);
 	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
 	tcase_add_test(tc, addresses_are_read_as_they_are_written);

@@ -409,6 +409,11 @@ static int close_outside(struct taking *t, const struct tree *tree, struct snaps
 {
 	int ret = tcp_end(tree, &t->outside, &t->nclosed);
 
+	if (ret == -EAGAIN)
+		return snapshot_fail(
+			error, ret,
+			"a TCP connection of it was closed by the other end meanwhile, and is not "
+			"read yet (try again)");
 	if (ret)
 		return snapshot_fail(error, ret, "its TCP connections cannot be closed: %s",
 				     strerror(-ret));

@@ -196,36 +196,48 @@ static bool has_inode(const struct tcp_sockets *sockets, ino_t inode)
 	return false;
 }
 
-/* What is under way in the connections of @of. */
-struct traffic {
+/* Whether one of the connections @of is as @is says, among the sockets of its network. */
+struct search {
 	const struct tcp_sockets *of;
-	bool any;
+	bool (*is)(const struct tcp_socket *socket, const struct tcp_sockets *sockets);
+	bool found;
 };
 
-static bool find_traffic(void *arg, const struct tcp_sockets *sockets)
+static bool search_network(void *arg, const struct tcp_sockets *sockets)
 {
-	struct traffic *traffic = arg;
+	struct search *search = arg;
 
-	for (size_t i = 0; i < sockets->n && !traffic->any; i++)
-		traffic->any =
-			sockets->all[i].unsent && has_inode(traffic->of, sockets->all[i].inode);
-	return !traffic->any;
+	for (size_t i = 0; i < sockets->n && !search->found; i++)
+		search->found = has_inode(search->of, sockets->all[i].inode) &&
+				search->is(&sockets->all[i], sockets);
+	return !search->found;
+}
+
+/* 1: one of @of, which processes of @tree have, @is so; 0: none; or -ENOMEM. */
+static int any_is(const struct tree *tree, const struct tcp_sockets *of,
+		  bool (*is)(const struct tcp_socket *socket, const struct tcp_sockets *sockets))
+{
+	struct search search = {.of = of, .is = is};
+
+	return tcp_networks(tree, search_network, &search) ? search.found : -ENOMEM;
+}
+
+static bool is_under_way(const struct tcp_socket *socket, const struct tcp_sockets *sockets)
+{
+	(void)sockets;
+	return socket->unsent;
 }
 
 int tcp_rest(const struct tree *tree, const struct tcp_sockets *sockets)
 {
-	struct traffic traffic = {.of = sockets, .any = true};
-	bool all = true;
+	int any = 1;
 
-	for (int left = REST_MS; traffic.any && left > 0; left -= LOOK_MS) {
-		traffic.any = false;
-		all = tcp_networks(tree, find_traffic, &traffic);
-		if (traffic.any)
+	for (int left = REST_MS; any > 0 && left > 0; left -= LOOK_MS) {
+		any = any_is(tree, sockets, is_under_way);
+		if (any > 0)
 			usleep(LOOK_MS * 1000);
 	}
-	if (!all)
-		return -ENOMEM;
-	return traffic.any ? -EAGAIN : 0;
+	return any > 0 ? -EAGAIN : any;
 }
 
 bool tcp_is_left(const struct tcp_socket *socket, const struct tcp_socket *peer)
@@ -325,10 +337,18 @@ static int end(void *arg, int fd)
 	return 0;
 }
 
+static bool may_not_end(const struct tcp_socket *socket, const struct tcp_sockets *sockets)
+{
+	return !tcp_may_end(socket, tcp_peer(sockets, socket));
+}
+
 int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets, size_t *closed)
 {
 	struct ending ending = {.sockets = sockets, .closed = closed};
+	int any = any_is(tree, sockets, may_not_end);
 
+	if (any)
+		return any > 0 ? -EAGAIN : any;
 	return each_connection(tree, end, &ending);
 }
 

@@ -102,7 +102,8 @@ bool tcp_may_end(const struct tcp_socket *socket, const struct tcp_socket *peer)
 /*
  * Close those of @sockets that are connections of @tree, whose processes are stopped: the other ends see a reset, and
  * the processes a socket that is not connected (ENOTCONN, or ECONNRESET once). Each one adds 1 to *@closed. 0 or a
- * negative errno, as tcp_repair().
+ * negative errno, as tcp_repair(); -EAGAIN, and none is closed, if by now tcp_may_end() is false of one: the other end
+ * was closed since it was looked at, and would not see the reset.
  */
 int tcp_end(const struct tree *tree, const struct tcp_sockets *sockets, size_t *closed);
 
