@@ -5,7 +5,6 @@
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "checkpoint/release/release.h"
-#include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/sharing/sharing.h"
@@ -419,7 +418,7 @@ static void make_part(const struct snapshot_plan *plan)
 	strcpy(path, plan->path);
 	mkdir(dirname(path), 0700);
 	if (plan->incremental)
-		snapshot_dir_inherit(plan->path);
+		snapshot_inherit(plan->path);
 }
 
 void engine_snapshot(struct engine_op *op)

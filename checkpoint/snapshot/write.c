@@ -77,6 +77,18 @@ static bool find_written(int dir, struct written *written)
 	return written->index && hash_equal(hash, written->manifest);
 }
 
+static bool is_written(int dir)
+{
+	struct written ignored;
+
+	return find_written(dir, &ignored);
+}
+
+void snapshot_inherit(const char *path)
+{
+	snapshot_dir_inherit(path, is_written);
+}
+
 /*
  * Check that the disk has room for the least that @bytes may take if none are zeros or duplicates.
  */

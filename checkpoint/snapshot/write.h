@@ -72,6 +72,12 @@ struct snapshot_totals {
 };
 
 /*
+ * Make the directory at @path, of a part of an incremental snapshot, with what snapshot_begin() can keep of that part
+ * of another snapshot beside it (snapshot_dir_inherit()).
+ */
+void snapshot_inherit(const char *path);
+
+/*
  * Begin a snapshot in the directory at @path. @incremental: keep the contents that the snapshot
  * there has stored, if it is the last one that this process wrote, or a copy of it; otherwise write
  * a full snapshot. @codec: how to compress if that costs no time; SNAPSHOT_RAW: not at all. @bytes:

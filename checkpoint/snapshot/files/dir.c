@@ -347,36 +347,45 @@ static void link_files(int from, int to)
 		closedir(entries);
 }
 
-/*
- * The directory of the part @name that the last snapshot in the directory @whole has left, other than that of @parts;
- * -1: none. One that failed has no manifest, or, with the manifest, the files that it began with.
- */
-static int find_base(const char *whole, const char *parts, const char *name)
+/* The directory of the part @name below the directory @parts of @dir; -1: it is not there, or not one @is_base. */
+static int open_base(int dir, const char *parts, const char *name, bool (*is_base)(int dir))
 {
-	int dir = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC), of_all, found;
+	int of_all = open_directory(dir, parts);
+	int part = of_all < 0 ? -1 : open_directory(of_all, name);
+
+	if (of_all >= 0)
+		close(of_all);
+	if (part < 0 || is_base(part))
+		return part;
+	close(part);
+	return -1;
+}
+
+/* The last directory of the part @name in the directory @whole that @is_base; -1: none. */
+static int find_base(const char *whole, const char *name, bool (*is_base)(int dir))
+{
+	int dir = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = -1;
 	DIR *entries = dir < 0 ? NULL : snapshot_dir_list(dir);
-	char base[SNAPSHOT_NAME_SIZE] = "", manifest[PATH_MAX];
 	struct dirent *entry;
 	enum snapshot_kind kind;
 	uint32_t number, last = 0;
 
 	while (entries && (entry = readdir(entries))) {
+		int part;
+
 		if (!snapshot_parse_name(entry->d_name, &kind, &number) || kind != SNAPSHOT_PARTS ||
-		    !strcmp(entry->d_name, parts) || number < last)
+		    number < last)
 			continue;
-		snprintf(manifest, sizeof(manifest), "%s/%s/" SNAPSHOT_MANIFEST, entry->d_name,
-			 name);
-		if (faccessat(dir, manifest, F_OK, 0))
+		part = open_base(dir, entry->d_name, name, is_base);
+		if (part < 0)
 			continue;
+		if (found >= 0)
+			close(found);
+		found = part;
 		last = number;
-		strcpy(base, entry->d_name);
 	}
 	if (entries)
 		closedir(entries);
-	of_all = *base ? open_directory(dir, base) : -1;
-	found = of_all < 0 ? -1 : open_directory(of_all, name);
-	if (of_all >= 0)
-		close(of_all);
 	if (dir >= 0)
 		close(dir);
 	return found;
@@ -402,16 +411,16 @@ static char *cut_last(char *path)
 	return slash + 1;
 }
 
-void snapshot_dir_inherit(const char *path)
+void snapshot_dir_inherit(const char *path, bool (*is_base)(int dir))
 {
-	char whole[PATH_MAX], *parts, *name;
+	char whole[PATH_MAX], *name;
 	int from, to;
 
 	if (snprintf(whole, sizeof(whole), "%s", path) >= (int)sizeof(whole))
 		return;
 	name = cut_last(whole);
-	parts = cut_last(whole);
-	from = find_base(whole, parts, name);
+	cut_last(whole);
+	from = find_base(whole, name, is_base);
 	to = from < 0 ? -1 : make_synced(path);
 	if (to >= 0) {
 		link_files(from, to);

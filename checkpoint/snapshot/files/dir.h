@@ -44,10 +44,10 @@ int snapshot_dir_take_part(int first, uint32_t index, int pid, uid_t owner,
 			   struct snapshot_error *error);
 
 /*
- * Make the directory at @path, of a part of an incremental snapshot, with the files of that part of a snapshot that is
- * there, by hard links: files never change. What cannot be made is not there, and will be written.
+ * Make the directory at @path, of a part of an incremental snapshot, with the files of the last directory of that part
+ * there that @is_base, by hard links: files never change. What cannot be made is not there, and will be written.
  */
-void snapshot_dir_inherit(const char *path);
+void snapshot_dir_inherit(const char *path, bool (*is_base)(int dir));
 
 /* Make the lock of @dir a shared one. Returns 0 or a negative errno; then there is no lock. */
 int snapshot_dir_share(int dir, struct snapshot_error *error);
