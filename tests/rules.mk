@@ -148,6 +148,8 @@ $(O)/tests/unit/tools/test_jobs: private CFLAGS += -Wl,--wrap=clock_ms
 $(addprefix $(O)/tests/unit/tools/test_,coordinate together): private CFLAGS += $(addprefix -Wl$(comma)--wrap=,jobs_ask clock_ms)
 $(O)/tests/unit/tools/test_together: private CFLAGS += -Wl,--wrap=usleep
 $(O)/tests/unit/tools/test_tree: private CFLAGS += -Wl,--wrap=process_signal -Wl,--wrap=fopen
+# It plays the driver.
+$(O)/tests/unit/tools/test_monitors: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,maps_find $(addprefix driver_child_,find begin await end))
 $(O)/tests/unit/tools/%: $(OBJ)/tests/unit/tools/%.o $(TOOLS) $(CORE)
 	$(call link,$(CHECK_LIBS) $(COMMAND_LIBS))
 

@@ -231,13 +231,13 @@ bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size)
 }
 
 /*
- * Whether no other command works on it or has paused it: then it may have memory for which there is no room now. If one
- * has, or *@known becomes false as nobody can tell, that is said.
+ * Whether no other command works on it or has paused it: then it may have memory for which there is no room now. None
+ * does until @claim is released. If one has, or *@known becomes false as nobody can tell, that is said.
  */
-static bool is_nobodys(const struct process *process, bool *known)
+static bool is_nobodys(const struct process *process, struct record_claim *claim, bool *known)
 {
 	char why[256];
-	int err = record_look(process, why, sizeof(why));
+	int err = record_claim(claim, process, why, sizeof(why));
 
 	if (err)
 		complain("process %d is left alone: %s", process->pid, why);
@@ -248,17 +248,21 @@ static bool is_nobodys(const struct process *process, bool *known)
 bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,
 		     size_t size)
 {
+	struct record_claim claims[MONITORS_MAX];
 	struct driver_answer answer;
 	struct monitors m = {.n = 0};
-	bool known = true;
+	bool known = true, revived;
 
 	if (!ask(&answer, tree, others, nothers, false, why, size))
 		return false;
 	for (int i = 0; i < answer.nlisted && m.n < MONITORS_MAX; i++)
 		if (answer.listed[i].state > DRIVER_RUNNING &&
-		    is_nobodys(&answer.listed[i].process, &known))
+		    is_nobodys(&answer.listed[i].process, &claims[m.n], &known))
 			m.pids[m.n++] = answer.listed[i].process.pid;
 	if (!known)
 		snprintf(why, size, "the driver has locked or checkpointed a process of it");
-	return (!m.n || bring_back(&m, why, size)) && known;
+	revived = !m.n || bring_back(&m, why, size);
+	while (m.n > 0)
+		record_release(&claims[--m.n]);
+	return revived && known;
 }

@@ -55,7 +55,7 @@ bool monitors_let_go(struct monitors *m, bool wait, char *why, size_t size);
 /*
  * Have the driver restore those of @tree, except the @nothers of @others, that it has locked or checkpointed and that
  * run: the child of a command that should have done it was killed. Those that another command works on, or that
- * 'cudaw pause --driver' has paused (record_look()), are left alone and named. False with @why if it fails, or if that
+ * 'cudaw pause --driver' has paused (record_claim()), are left alone and named. False with @why if it fails, or if that
  * cannot be known of one, which is left alone, too.
  */
 bool monitors_revive(const struct tree *tree, const pid_t *others, size_t nothers, char *why,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,82 +47,99 @@ static int name_record(struct record *record, const struct process *process, uid
 	return err;
 }
 
-int record_open(struct record *record, const struct process *process, const char **why)
+/* Open and lock @record in the directory @path of @owner, who has what is made there. As record_open(). */
+static int open_as(struct record *record, const char *path, uid_t owner, const char **why)
 {
-	char path[PATH_MAX];
-	int err = name_record(record, process, geteuid(), path, why);
-
-	if (err)
-		return err;
-	record->dir = rundir_create(path, geteuid(), why);
-	if (record->dir < 0)
-		return record->dir;
-	record->fd = lock_named(record->dir, record->name);
-	if (record->fd >= 0)
-		return 0;
+	setfsuid(owner);
+	if (setfsuid(-1) != (int)owner) {
+		*why = "this command may not make files for its user";
+		return -EPERM;
+	}
+	record->dir = rundir_create(path, owner, why);
+	record->fd = record->dir < 0 ? record->dir : lock_named(record->dir, record->name);
+	setfsuid(geteuid());
+	if (record->dir < 0 || record->fd >= 0)
+		return record->dir < 0 ? record->dir : 0;
 	*why = strerrordesc_np(-record->fd);
 	close(record->dir);
 	return record->fd;
 }
 
-/* Lock the record that is there: one that root made in the directory of a user would keep this user out. */
-static int open_found(struct record *record, const struct process *process, uid_t owner,
-		      const char **why)
+int record_open(struct record *record, const struct process *process, const char **why)
+{
+	char path[PATH_MAX];
+	int err = name_record(record, process, geteuid(), path, why);
+
+	return err ? err : open_as(record, path, geteuid(), why);
+}
+
+/*
+ * As record_open(), for commands of @user. The directory may be that of root or, for root, of the user of @process.
+ * -ENOENT: a third user, who has paused neither, has it, or nobody can have one.
+ */
+static int open_for(struct record *record, const struct process *process, uid_t user,
+		    const char **why)
 {
 	char path[PATH_MAX];
 	struct stat st;
-	int err = name_record(record, process, owner, path, why);
+	int err = name_record(record, process, user, path, why);
 
 	if (err)
 		return err;
-	record->dir = rundir_open(path, geteuid() ? owner : RUNDIR_ANYONE, why);
-	if (record->dir < 0)
-		return record->dir;
-	/* A third user has paused neither, whatever the directory says. */
-	if (fstat(record->dir, &st) || (st.st_uid && st.st_uid != process->uid)) {
-		close(record->dir);
+	if (!geteuid() && !stat(path, &st))
+		user = st.st_uid;
+	if (user != geteuid() && user != process->uid)
 		return -ENOENT;
-	}
-	record->fd =
-		openat(record->dir, record->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (record->fd >= 0 && !flock(record->fd, LOCK_EX | LOCK_NB))
-		return 0;
-	err = -errno;
-	*why = strerrordesc_np(errno);
-	if (record->fd >= 0)
-		close(record->fd);
-	close(record->dir);
-	return err;
+	return open_as(record, path, user, why);
 }
 
-static int look_in(uid_t owner, const struct process *process, char *why, size_t size)
+/* Add the record that commands of @user keep. */
+static int add(struct record_claim *claim, uid_t user, const struct process *process, char *why,
+	       size_t size)
 {
-	struct record record;
-	struct held held;
+	struct record *record = &claim->records[claim->n];
 	const char *reason;
-	int err = open_found(&record, process, owner, &reason);
+	struct held held;
+	int err = open_for(record, process, user, &reason);
 
 	if (err == -ENOENT)
 		return 0;
 	if (err == -EAGAIN)
 		snprintf(why, size, "another command works on it");
 	else if (err)
-		snprintf(why, size, "%s/%s cannot be used: %s", record.path, record.name, reason);
+		snprintf(why, size, "%s/%s cannot be used: %s", record->path, record->name, reason);
 	if (err)
 		return err;
-	if (record_read(&record, &held)) {
-		snprintf(why, size, "'cudaw pause --driver' has paused it");
-		err = -EBUSY;
-	}
-	record_close(&record, true);
+	claim->n++;
+	if (!record_read(record, &held))
+		return 0;
+	snprintf(why, size, "'cudaw pause --driver' has paused it");
+	return -EBUSY;
+}
+
+int record_claim(struct record_claim *claim, const struct process *process, char *why, size_t size)
+{
+	struct record of_user;
+	const char *ignored;
+	char path[PATH_MAX];
+	int err;
+
+	claim->n = 0;
+	err = add(claim, geteuid(), process, why, size);
+	/* With CUDAW_RUNTIME_DIR all users have the same one. */
+	if (!err && !geteuid() && process->uid &&
+	    !name_record(&of_user, process, process->uid, path, &ignored) &&
+	    !(claim->n && !strcmp(of_user.path, claim->records[0].path)))
+		err = add(claim, process->uid, process, why, size);
+	if (err)
+		record_release(claim);
 	return err;
 }
 
-int record_look(const struct process *process, char *why, size_t size)
+void record_release(struct record_claim *claim)
 {
-	int err = look_in(geteuid(), process, why, size);
-
-	return err || geteuid() || !process->uid ? err : look_in(process->uid, process, why, size);
+	while (claim->n > 0)
+		record_close(&claim->records[--claim->n], true);
 }
 
 int record_write(const struct record *record, const struct held *held)

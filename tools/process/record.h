@@ -40,12 +40,20 @@ struct record {
  */
 int record_open(struct record *record, const struct process *process, const char **why);
 
+/* The records of one process that commands of this user and, if that is root, of the process's user keep. */
+struct record_claim {
+	struct record records[2];
+	int n;
+};
+
 /*
- * Whether others work on @process by the driver, or have paused it: commands of this user or, if that is root, of the
- * user of @process. 0: they do not; -EAGAIN: a command has the lock now; -EBUSY: 'cudaw pause --driver' has paused it;
- * or another negative errno if that cannot be known. @why is set unless 0 is returned. Nothing is made for it.
+ * Open and lock them, so that no such command works on @process by the driver until record_release(). 0; -EAGAIN: one
+ * works on it now; -EBUSY: 'cudaw pause --driver' has paused it; or another negative errno if that cannot be known.
+ * Unless it returns 0, nothing is locked and @why is set.
  */
-int record_look(const struct process *process, char *why, size_t size);
+int record_claim(struct record_claim *claim, const struct process *process, char *why, size_t size);
+
+void record_release(struct record_claim *claim);
 
 /* Write what the process held. Returns 0 or a negative errno. */
 int record_write(const struct record *record, const struct held *held);

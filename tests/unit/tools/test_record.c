@@ -33,8 +33,13 @@ static void teardown(void)
 
 static int look(const struct process *at)
 {
+	struct record_claim claim;
+	int err;
+
 	*why = '\0';
-	return record_look(at, why, sizeof(why));
+	err = record_claim(&claim, at, why, sizeof(why));
+	record_release(&claim);
+	return err;
 }
 
 static void write_record(const struct held *held)
@@ -74,6 +79,23 @@ START_TEST(one_that_is_paused_is_found)
 }
 END_TEST
 
+/* From the look on until the work is done; nothing stays of it. */
+START_TEST(one_that_is_claimed_is_left_alone)
+{
+	struct record_claim claim;
+	struct record record;
+	const char *reason;
+
+	ck_assert_int_eq(record_claim(&claim, &process, why, sizeof(why)), 0);
+	ck_assert_int_eq(record_open(&record, &process, &reason), -EAGAIN);
+	ck_assert_int_eq(look(&process), -EAGAIN);
+	record_release(&claim);
+	ck_assert_int_eq(rmdir(directory), 0);
+	ck_assert_int_eq(record_open(&record, &process, &reason), 0);
+	record_close(&record, true);
+}
+END_TEST
+
 START_TEST(what_cannot_be_known_is_an_error)
 {
 	char path[PATH_MAX + 32];
@@ -84,11 +106,10 @@ START_TEST(what_cannot_be_known_is_an_error)
 	ck_assert_ptr_nonnull(strstr(why, "4711.driver cannot be used: "));
 	setenv("CUDAW_RUNTIME_DIR", "not/absolute", 1);
 	ck_assert_int_eq(look(&process), -EINVAL);
-	/* Nor is it if there is no directory, and none is made. */
-	snprintf(path, sizeof(path), "%s/none", directory);
+	/* Where there can be no directory, nobody has a record. */
+	snprintf(path, sizeof(path), "%s/none/none", directory);
 	setenv("CUDAW_RUNTIME_DIR", path, 1);
 	ck_assert_int_eq(look(&process), 0);
-	ck_assert_int_eq(access(path, F_OK), -1);
 }
 END_TEST
 
@@ -97,6 +118,9 @@ START_TEST(root_finds_what_a_user_has_paused)
 {
 	static const struct held unknown;
 	struct process of_user = process;
+	struct record_claim claim;
+	char path[PATH_MAX + 32];
+	struct stat st;
 	int found;
 
 	if (geteuid()) {
@@ -108,11 +132,18 @@ START_TEST(root_finds_what_a_user_has_paused)
 	snprintf(directory, sizeof(directory), "/tmp/cudaw-%d", STRANGER);
 	setenv("CUDAW_RUNTIME_DIR", directory, 1);
 	write_record(&unknown);
+	snprintf(path, sizeof(path), "%s/%d.driver", directory, process.pid);
+	ck_assert_int_eq(chown(path, STRANGER, -1), 0);
 	ck_assert_int_eq(chown(directory, STRANGER, -1), 0);
 	unsetenv("CUDAW_RUNTIME_DIR");
 	found = look(&of_user);
 	of_user.pid++;
-	ck_assert_int_eq(look(&of_user), 0);
+	/* What is made there keeps the user not out. */
+	ck_assert_int_eq(record_claim(&claim, &of_user, why, sizeof(why)), 0);
+	ck_assert_int_eq(claim.n, 2);
+	ck_assert_int_eq(fstat(claim.records[1].fd, &st), 0);
+	ck_assert_int_eq(st.st_uid, STRANGER);
+	record_release(&claim);
 	ck_assert_int_eq(found, -EBUSY);
 	/* A directory of somebody else says nothing, also where root's own would be. */
 	of_user.pid--;
@@ -129,6 +160,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, one_that_is_paused_is_found);
+	tcase_add_test(tc, one_that_is_claimed_is_left_alone);
 	tcase_add_test(tc, what_cannot_be_known_is_an_error);
 	tcase_add_test(tc, root_finds_what_a_user_has_paused);
 	suite_add_tcase(s, tc);
