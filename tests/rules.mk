@@ -256,7 +256,7 @@ TESTS := $(filter-out $(if $(SANITIZE),$(NOT_SANITIZED)),$(PY_TESTS)) $(LONG_UNI
 CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test_image kparams/test_mangled daemon/% \
 	   vmem/test_suballoc vmem/test_translate vmem/test_places wrapper/test_rewrite checkpoint/test_control_state \
 	   checkpoint/test_control_joint checkpoint/test_control_model checkpoint/test_gate_model checkpoint/test_sharing_model \
-	   common/test_pact) $(O)/tests/fuzz/%,$(UNIT_TESTS))
+	   common/test_pact common/test_json_out common/test_buildid) $(O)/tests/fuzz/%,$(UNIT_TESTS))
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
 	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Snapshots from inside the job: what is written is what is read, what the GPU's digests say is
- * unchanged is not asked for, and the small parts. Damaged and forged snapshots are tests/cli's.
+ * unchanged is not asked for, and the names of files. Damaged and forged snapshots are tests/cli's.
  */
-#include "common/find/buildid.h"
 #include "common/system/forked.h"
-#include "common/json_out.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/files/io.h"
@@ -22,11 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -859,90 +855,6 @@ START_TEST(names)
 }
 END_TEST
 
-START_TEST(json)
-{
-	char *text;
-	size_t size;
-	struct json_out out = {.file = open_memstream(&text, &size)};
-
-	json_open(&out, NULL, '{');
-	json_text(&out, "a\"\\", "x\n\x1b\x7f\xc3\xa9");
-	json_bytes(&out, "b", "\0z", 2);
-	json_open(&out, "c", '[');
-	json_open(&out, NULL, '{');
-	json_number(&out, "d", UINT64_MAX);
-	json_decimal(&out, "e", 12.0006);
-	json_close(&out, '}');
-	json_bool(&out, NULL, false);
-	json_close(&out, ']');
-	json_open(&out, "f", '[');
-	json_close(&out, ']');
-	json_text(&out, "g", NULL);
-	json_close(&out, '}');
-	fclose(out.file);
-	ck_assert_str_eq(text, "{\n\"a\\\"\\\\\": \"x\\u000a\\u001b\\u007f\\u00c3\\u00a9\",\n"
-			       "\"b\": \"\\u0000z\",\n\"c\": [\n"
-			       "{\"d\": 18446744073709551615, \"e\": 12.001},\nfalse],\n\"f\": "
-			       "[],\n\"g\": null}");
-	free(text);
-}
-END_TEST
-
-/* Whatever an ELF file says, it is read within bounds (the sanitizers look). */
-START_TEST(build_ids)
-{
-	char id[BUILDID_TEXT_SIZE], other[BUILDID_TEXT_SIZE], path[128];
-	char *elf;
-	size_t size;
-	off_t found;
-
-	ck_assert_int_eq(buildid_of_file("/proc/self/exe", id, &found), 0);
-	ck_assert_uint_eq(strspn(id, "0123456789abcdef"), 40);
-	ck_assert_int_eq(buildid_of_file("/etc/passwd", id, &found), -ENODATA);
-	ck_assert_int_eq(buildid_of_file("/dev/null", id, &found), -EINVAL);
-	ck_assert_int_eq(buildid_of_file("/nothing", id, &found), -ENOENT);
-
-	ck_assert_int_eq(mkdir(directory, 0700), 0);
-	snprintf(path, sizeof(path), "%s/elf", directory);
-	elf = malloc(8192);
-	size = 8192;
-	int fd = open("/proc/self/exe", O_RDONLY);
-	ck_assert_int_eq(read(fd, elf, size), 8192);
-	close(fd);
-	fd = open(path, O_WRONLY | O_CREAT, 0600);
-	ck_assert_int_ge(fd, 0);
-	srand(1);
-	for (int i = 0; i < 3000; i++) {
-		size_t at = rand() % (i % 2 ? 1024 : 64);
-		char before = elf[at];
-		off_t end = rand() % size;
-
-		elf[at] = i % 3 ? rand() : 0xff;
-		ck_assert_int_eq(pwrite(fd, elf, end, 0), end);
-		ck_assert_int_eq(ftruncate(fd, end), 0);
-		buildid_of_file(path, other, &found);
-		elf[at] = before;
-	}
-	close(fd);
-	free(elf);
-}
-END_TEST
-
-/* Devices and pipes may do something then; a socket fails in another way. */
-START_TEST(only_files_are_opened)
-{
-	struct sockaddr_un place = {.sun_family = AF_UNIX};
-	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-	char id[BUILDID_TEXT_SIZE];
-	off_t size;
-
-	snprintf(place.sun_path, sizeof(place.sun_path), "%s/socket", base);
-	ck_assert_int_eq(bind(listener, (struct sockaddr *)&place, sizeof(place)), 0);
-	ck_assert_int_eq(buildid_of_file(place.sun_path, id, &size), -EINVAL);
-	close(listener);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *s = suite_create("snapshot");
@@ -974,9 +886,6 @@ int main(void)
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);
 	tcase_add_test(tc, names);
-	tcase_add_test(tc, json);
-	tcase_add_test(tc, build_ids);
-	tcase_add_test(tc, only_files_are_opened);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
