@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,24 @@ START_TEST(one_that_has_not_left_the_processor)
 }
 END_TEST
 
+/* With fewer descriptors than a look takes, nobody knows whether one has run. */
+START_TEST(one_that_cannot_be_looked_at)
+{
+	struct rlimit limit, less;
+	int next = dup(0);
+
+	ck_assert_int_ge(next, 0);
+	close(next);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	less = limit;
+	less.rlim_cur = next + _i;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &less), 0);
+	ck_assert(!tree_stayed_stopped(&tree));
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert(tree_stayed_stopped(&tree));
+}
+END_TEST
+
 /* What was killed while it was stopped, as for memory, has an image that nothing is missing in. */
 START_TEST(one_that_is_killed)
 {
@@ -302,6 +321,7 @@ int main(void)
 	tcase_add_loop_test(tc, one_that_does_not_stop, 0, 2);
 	tcase_add_loop_test(tc, one_that_is_stopped_again, 0, 2);
 	tcase_add_test(tc, one_that_has_not_left_the_processor);
+	tcase_add_loop_test(tc, one_that_cannot_be_looked_at, 0, 2);
 	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
 	tcase_add_test(tc, one_whose_number_is_reused);
 	tcase_add_test(tc, one_of_another_user);

@@ -5,6 +5,7 @@
 #include "common/processes/proc.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,16 +173,17 @@ bool tree_stop_below(struct tree *tree, const struct process *above, uid_t owner
 	return stop_all(tree, above);
 }
 
-/* The state of a thread, 'X' if it is gone; and how often it has left the processor. */
+/* The state of a thread, 'X' if it is gone, '?' if nobody knows; and how often it has left the processor. */
 static char thread_state(pid_t pid, const char *thread, int64_t *runs)
 {
-	char path[PATH_SIZE], line[256], state = 'X';
+	char path[PATH_SIZE], line[256], state;
 	int64_t n;
 	FILE *status;
 
 	*runs = 0;
 	snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, thread);
 	status = fopen(path, "re");
+	state = status || errno == ENOENT ? 'X' : '?';
 	while (status && fgets(line, sizeof(line), status))
 		if (sscanf(line, "voluntary_ctxt_switches: %" SCNd64, &n) == 1 ||
 		    sscanf(line, "nonvoluntary_ctxt_switches: %" SCNd64, &n) == 1)
@@ -206,8 +208,8 @@ static bool has_left_processor(pid_t pid, const char *thread)
 }
 
 /*
- * How often a thread has run; -1 if it is not stopped, 0 if it has ended. It is shown as stopped a moment before it
- * leaves the processor. Only then its last run counts.
+ * How often a thread has run; -1 if it is not stopped or cannot be looked at, 0 if it has ended. It is shown as stopped
+ * a moment before it leaves the processor. Only then its last run counts.
  */
 static int64_t thread_runs(pid_t pid, const char *thread)
 {
@@ -231,12 +233,13 @@ static int64_t process_runs(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/task", pid);
 	threads = opendir(path);
-	while (threads && n >= 0 && (entry = readdir(threads))) {
+	if (!threads)
+		return errno == ENOENT ? 0 : -1;
+	while (n >= 0 && (entry = readdir(threads))) {
 		n = atoi(entry->d_name) > 0 ? thread_runs(pid, entry->d_name) : 0;
 		runs += n;
 	}
-	if (threads)
-		closedir(threads);
+	closedir(threads);
 	return n < 0 ? -1 : runs;
 }
 
