@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is in the way of an image of processes, where the jobs of tests/jobs cannot have it. */
 #include "tools/process/criu/outside.h"
+#include "tools/process/criu/descriptors.h"
 
 #include "tests/check_suite.h"
 
@@ -179,7 +180,30 @@ START_TEST(too_little_memory_is_said)
 	ck_assert(!is_refused_for("memory"));
 	memory.rlim_cur = address_space() + 150 * 1024;
 	setrlimit(RLIMIT_AS, &memory);
-	ck_assert_msg(is_refused_for("out of memory for the list of its open files"), "%s", why);
+	ck_assert_msg(is_refused_for("out of memory or descriptors for the list"), "%s", why);
+}
+END_TEST
+
+START_TEST(too_few_descriptors_are_said)
+{
+	struct descriptors one = {0};
+	struct rlimit limit, less;
+	int next = dup(0);
+
+	ck_assert_int_ge(next, 0);
+	close(next);
+	find_tree();
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	less = limit;
+	less.rlim_cur = next;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &less), 0);
+	outside_find(&tree, NULL, 0, &ports, NULL, keep_first, NULL);
+	ck_assert_str_eq(why, "out of memory or descriptors for the list of its open files");
+	descriptors_add_process(&one, getpid());
+	ck_assert(one.short_of_memory);
+	ck_assert_int_eq(tcp_rest(&tree, &ports), -ENOMEM);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	ck_assert_int_eq(tcp_rest(&tree, &ports), 0);
 }
 END_TEST
 
@@ -655,6 +679,7 @@ int main(void)
 		tcase_add_test(tc, a_tree_that_is_too_large_is_not_cut_in_silence);
 		tcase_add_test(tc, too_little_memory_is_said);
 	}
+	tcase_add_test(tc, too_few_descriptors_are_said);
 	tcase_add_test(tc, children_of_any_id_are_found);
 	tcase_add_test(tc, every_process_has_its_own_network);
 	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/descriptors.h"
 
+#include "common/system/shortage.h"
 #include "common/text.h"
 
 #include <ctype.h>
@@ -72,6 +73,7 @@ void descriptors_add_process(struct descriptors *list, pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
 	fds = opendir(path);
+	list->short_of_memory |= !fds && is_shortage(-errno);
 	while (fds && (entry = readdir(fds))) {
 		struct descriptor opened = {.pid = pid, .fd = atoi(entry->d_name)};
 		ssize_t len = readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1);
@@ -100,6 +102,7 @@ void descriptors_add_others(struct descriptors *list, const struct tree *tree)
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
 
+	list->short_of_memory |= !proc;
 	while (proc && (entry = readdir(proc))) {
 		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 

@@ -36,7 +36,7 @@ struct descriptor {
 struct descriptors {
 	struct descriptor *all;
 	size_t n, room;
-	bool short_of_memory; /* some are missing */
+	bool short_of_memory; /* or of descriptors: some are missing */
 };
 
 /* Add those of the process @pid. */

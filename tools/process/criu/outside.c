@@ -214,7 +214,7 @@ static void look_at_networks(const struct tree *tree, const struct descriptors *
 	if ((!tcp_networks(tree, look_at_network, &net) || ports->short_of_memory ||
 	     (closable && closable->short_of_memory)) &&
 	    !reasons->over)
-		give(reasons, "out of memory for the list of TCP connections");
+		give(reasons, "out of memory or descriptors for the list of TCP connections");
 	if (closable && closable->n && net.n > 1 && !reasons->over)
 		give(reasons,
 		     "its processes are in %zu networks: which of its TCP connections go outside "
@@ -444,7 +444,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 	if (tree->cut) {
 		give(&reasons, "it has more than %d processes", TREE_MAX);
 	} else if (mine.short_of_memory || others.short_of_memory) {
-		give(&reasons, "out of memory for the list of its open files");
+		give(&reasons, "out of memory or descriptors for the list of its open files");
 	} else {
 		look_at_directories(tree, &reasons);
 		look_at_timers(&mine, &reasons);

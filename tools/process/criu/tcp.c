@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/tcp.h"
 
+#include "common/system/shortage.h"
 #include "tools/process/criu/descriptors.h"
 
 #include <arpa/inet.h>
@@ -56,6 +57,7 @@ static void add_table(struct tcp_sockets *sockets, pid_t pid, const char *table)
 
 	snprintf(path, sizeof(path), "/proc/%d/net/%s", pid, table);
 	file = fopen(path, "re");
+	sockets->short_of_memory |= !file && is_shortage(-errno);
 	while (file && fgets(line, sizeof(line), file)) {
 		struct tcp_socket s = {0};
 		unsigned long inode;

@@ -46,14 +46,14 @@ struct tcp_socket {
 struct tcp_sockets {
 	struct tcp_socket *all;
 	size_t n, room;
-	bool short_of_memory; /* some are missing */
+	bool short_of_memory; /* or of descriptors: some are missing */
 };
 
 void tcp_add(struct tcp_sockets *sockets, const struct tcp_socket *socket);
 
 /*
  * Call @look with the sockets of each network namespace in which processes of @tree are, until it returns false. False
- * if there is too little memory for some.
+ * if there is too little memory for some, or no descriptor.
  */
 bool tcp_networks(const struct tree *tree,
 		  bool (*look)(void *arg, const struct tcp_sockets *sockets), void *arg);
