@@ -25,29 +25,25 @@
 #define NO_LIMIT  (1UL << 62) /* a v1 group without a limit has a number near 2^63 */
 
 /*
- * The number after @key in a file of "key value" lines; SIZE_MAX if there is none, with *@error set
- * if a shortage is the reason.
+ * Read the numbers after the @n @keys in a file of "key value" lines. The value of a key that is not there stays as
+ * it is, with *@error set if a shortage is the reason.
  */
-static size_t read_value(const char *path, const char *key, int *error)
+static void read_values(const char *path, const char *const *keys, size_t n, size_t *values,
+			int *error)
 {
 	FILE *f = fopen(path, "re");
 	char line[256];
-	size_t value = SIZE_MAX, len = strlen(key);
 
 	if (!f) {
 		if (is_shortage(-errno))
 			*error = -errno;
-		return SIZE_MAX;
+		return;
 	}
-	while (fgets(line, sizeof(line), f)) {
-		if (strncmp(line, key, len))
-			continue;
-		if (sscanf(line + len, "%zu", &value) != 1)
-			value = SIZE_MAX;
-		break;
-	}
+	while (fgets(line, sizeof(line), f))
+		for (size_t i = 0; i < n; i++)
+			if (!strncmp(line, keys[i], strlen(keys[i])))
+				sscanf(line + strlen(keys[i]), "%zu", &values[i]);
 	fclose(f);
-	return value;
 }
 
 /* The bytes that the control groups of this process allow and leave; SIZE_MAX: no limit. */
@@ -57,22 +53,35 @@ struct cgroup {
 	int error;       /* a shortage, by which a limit may have been missed */
 };
 
+enum { STAT_ACTIVE, STAT_INACTIVE, STAT_CACHE, STAT_SHARED, STATS };
+
 struct cgroup_files {
-	const char *mount, *limit, *throttle, *usage, *active_key, *inactive_key, *cache_key,
-		*shared_key;
+	const char *mount, *limit, *throttle, *usage, *stats[STATS];
 };
 
-static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max",   "memory.high",
-					      "memory.current", "active_file ", "inactive_file ",
-					      "file ",          "shmem "};
+static const struct cgroup_files cgroup_v2 = {
+	"/sys/fs/cgroup",
+	"memory.max",
+	"memory.high",
+	"memory.current",
+	{"active_file ", "inactive_file ", "file ", "shmem "}};
 static const struct cgroup_files cgroup_v1 = {
-	"/sys/fs/cgroup/memory", "memory.limit_in_bytes", NULL,           "memory.usage_in_bytes",
-	"total_active_file ",    "total_inactive_file ",  "total_cache ", "total_shmem "};
+	"/sys/fs/cgroup/memory",
+	"memory.limit_in_bytes",
+	NULL,
+	"memory.usage_in_bytes",
+	{"total_active_file ", "total_inactive_file ", "total_cache ", "total_shmem "}};
 
-/* @a - @b, at least 0; @a if @b is not known. */
-static size_t less(size_t a, size_t b)
+/* The number in the file @name of the control group at @path; SIZE_MAX: none. */
+static size_t read_number(const struct cgroup_files *files, const char *path, const char *name,
+			  int *error)
 {
-	return b == SIZE_MAX ? a : a - size_min(a, b);
+	char file[PATH_MAX];
+	size_t value = SIZE_MAX;
+
+	snprintf(file, sizeof(file), "%s%s/%s", files->mount, path, name);
+	read_values(file, (const char *[]){""}, 1, &value, error);
+	return value;
 }
 
 /*
@@ -87,34 +96,28 @@ static void cgroup_lower(const struct cgroup_files *files, char *path, struct cg
 	char name[PATH_MAX], *slash;
 
 	do {
-		size_t max, usage;
+		size_t max = read_number(files, path, files->limit, &c->error);
+		size_t usage = read_number(files, path, files->usage, &c->error);
+		size_t stats[STATS] = {0};
 		struct stat st;
 
-		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->limit);
-		max = read_value(name, "", &c->error);
-		if (files->throttle) {
-			snprintf(name, sizeof(name), "%s%s/%s", files->mount, path,
-				 files->throttle);
-			max = size_min(max, read_value(name, "", &c->error));
-		}
-		snprintf(name, sizeof(name), "%s%s/%s", files->mount, path, files->usage);
-		usage = read_value(name, "", &c->error);
-		snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
+		if (files->throttle)
+			max = size_min(max, read_number(files, path, files->throttle, &c->error));
 		if (max < NO_LIMIT)
 			c->limit = size_min(c->limit, max);
 		if (max < NO_LIMIT && usage != SIZE_MAX) {
-			size_t cache = read_value(name, files->cache_key, &c->error);
+			size_t cache, left;
 
-			cache = cache == SIZE_MAX ? 0
-						  : less(cache, read_value(name, files->shared_key,
-									   &c->error));
-			c->ready = size_min(c->ready, less(max, less(usage, cache)));
-			usage = less(usage, read_value(name, files->active_key, &c->error));
-			usage = less(usage, read_value(name, files->inactive_key, &c->error));
+			snprintf(name, sizeof(name), "%s%s/memory.stat", files->mount, path);
+			read_values(name, files->stats, STATS, stats, &c->error);
+			cache = size_less(stats[STAT_CACHE], stats[STAT_SHARED]);
+			c->ready = size_min(c->ready, size_less(max, size_less(usage, cache)));
+			usage = size_less(usage, stats[STAT_ACTIVE] + stats[STAT_INACTIVE]);
+			left = size_less(max, usage);
 			snprintf(name, sizeof(name), "%s%s", files->mount, path);
-			if (less(max, usage) < c->left && !stat(name, &st))
+			if (left < c->left && !stat(name, &st))
 				c->number = st.st_ino;
-			c->left = size_min(c->left, less(max, usage));
+			c->left = size_min(c->left, left);
 		}
 		slash = strrchr(path, '/');
 		if (slash)
@@ -131,8 +134,9 @@ static size_t nothing_available(int error)
 size_t hostmem_machine_available(void)
 {
 	int error = 0;
-	size_t available = read_value("/proc/meminfo", "MemAvailable:", &error);
+	size_t available = SIZE_MAX;
 
+	read_values("/proc/meminfo", (const char *[]){"MemAvailable:"}, 1, &available, &error);
 	if (error)
 		return nothing_available(error);
 	return available == SIZE_MAX ? SIZE_MAX : available * 1024;
@@ -170,22 +174,15 @@ size_t hostmem_cgroup_available(void)
 	return c.error ? nothing_available(c.error) : c.left;
 }
 
-/* Of /proc/meminfo, in bytes; 0 if the kernel does not report it. */
-static size_t read_meminfo(const char *key, int *error)
-{
-	size_t value = read_value("/proc/meminfo", key, error);
-
-	return value == SIZE_MAX ? 0 : value * 1024;
-}
-
 size_t hostmem_ready(void)
 {
+	static const char *const keys[] = {"MemFree:", "Buffers:", "Cached:", "Shmem:"};
+	size_t kib[4] = {0}; /* 0 if the kernel does not report it */
 	struct cgroup c = cgroup_query();
-	size_t cache = less(read_meminfo("Cached:", &c.error), read_meminfo("Shmem:", &c.error));
-	size_t machine =
-		read_meminfo("MemFree:", &c.error) + read_meminfo("Buffers:", &c.error) + cache;
 
-	return c.error ? 0 : size_min(machine, c.ready);
+	read_values("/proc/meminfo", keys, 4, kib, &c.error);
+	return c.error ? 0
+		       : size_min((kib[0] + kib[1] + size_less(kib[2], kib[3])) * 1024, c.ready);
 }
 
 bool hostmem_has(size_t bytes)

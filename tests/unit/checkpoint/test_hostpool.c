@@ -79,6 +79,7 @@ START_TEST(the_limit_is_read)
 }
 END_TEST
 
+static char opened_paths[64][256];
 static size_t opened;
 
 /* Comes before the C library's. */
@@ -87,7 +88,7 @@ FILE *fopen(const char *path, const char *mode)
 	FILE *(*next)(const char *, const char *) =
 		(FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, "fopen");
 
-	opened++;
+	snprintf(opened_paths[opened++ % 64], sizeof(opened_paths[0]), "%s", path);
 	return next(path, mode);
 }
 
@@ -99,6 +100,20 @@ START_TEST(a_limit_that_is_given_needs_no_file)
 	unsetenv("CUDAW_HOST_POOL");
 	ck_assert_uint_gt(hostpool_limit(), 0);
 	ck_assert_uint_gt(opened, 0);
+}
+END_TEST
+
+START_TEST(a_query_reads_each_file_once)
+{
+	bool entered = enter_group(1024 * MB);
+
+	opened = 0;
+	hostmem_ready();
+	if (entered)
+		leave_group();
+	for (size_t i = 0; i < opened; i++)
+		for (size_t j = 0; j < i; j++)
+			ck_assert_str_ne(opened_paths[i], opened_paths[j]);
 }
 END_TEST
 
@@ -318,6 +333,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, the_limit_is_read);
 	tcase_add_test(tc, a_limit_that_is_given_needs_no_file);
+	tcase_add_test(tc, a_query_reads_each_file_once);
 	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, what_is_not_pinned_goes_from_before_pinned_blocks_too);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
