@@ -168,6 +168,32 @@ START_TEST(those_that_are_out_can_resume_without_a_daemon)
 }
 END_TEST
 
+/* Of a few bytes at a time. */
+START_TEST(words_of_several_that_free_little_keep_no_gpu)
+{
+	struct turns *t = parties_turns(w.parties);
+	uint32_t giver[2], other;
+	double until;
+
+	turns_capacity(t, 0, (70 << 10) * MIB);
+	for (int i = 0; i < 2; i++)
+		giver[i] = join_on("gives", 0, 30 << 10, 30 << 10);
+	other = join_on("other", 0, 10 << 10, 10 << 10);
+	parties_grow(w.parties, other, 1, 0, (30 << 10) * MIB, w.now);
+	wait_for_order(PARTY_YIELD, giver[0]);
+	for (int i = 0; i < 2; i++)
+		is_drained(giver[i]);
+	wait_for_order(PARTY_SAY, giver[0]);
+	ck_assert_uint_ne(t->slot[0], 0);
+	until = w.now + 8000;
+	for (uint64_t bytes = 1; w.now < until; bytes++, w.now += 100) {
+		parties_freed(w.parties, giver[0], bytes, w.now);
+		parties_decide_now();
+	}
+	ck_assert_uint_eq(t->slot[0], 0);
+}
+END_TEST
+
 /* All that is said of its bytes is of both. */
 START_TEST(one_with_two_gpus_keeps_its_memory_until_it_is_out)
 {
@@ -611,6 +637,7 @@ int main(void)
 	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);
 	tcase_add_test(cases, one_that_is_left_alone_keeps_no_room_back);
 	tcase_add_test(cases, those_that_are_out_can_resume_without_a_daemon);
+	tcase_add_test(cases, words_of_several_that_free_little_keep_no_gpu);
 	tcase_add_test(cases, one_with_two_gpus_keeps_its_memory_until_it_is_out);
 	tcase_add_test(cases, one_joins_while_room_comes);
 	tcase_add_test(cases, what_was_taken_of_room_counts_when_that_is_taken_back);

@@ -330,7 +330,7 @@ START_TEST(one_whose_kernels_run_on_shares_the_time)
 	ck_assert_double_eq(leaves->vtime, 500);
 	ck_assert_double_eq(other->vtime, 500);
 	/* They have ended. */
-	turns_rests(t, leaves->id, NOW + 1000);
+	turns_frees(t, leaves->id, 1, NOW + 1000);
 	books_advance(t, NOW + 2000);
 	ck_assert_double_eq(leaves->vtime, 500);
 	ck_assert_double_eq(other->vtime, 1500);

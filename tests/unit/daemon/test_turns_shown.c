@@ -471,6 +471,7 @@ END_TEST
 START_TEST(room_is_kept_longer_while_others_give)
 {
 	struct account *first = runs(90), *next = waits(60);
+	uint64_t freed = 0;
 	double now = NOW;
 
 	first->vtime = 1e5;
@@ -480,22 +481,22 @@ START_TEST(room_is_kept_longer_while_others_give)
 	ck_assert_int_eq(ordered(TURNS_YIELD, first), 50 * GIB);
 	ck_assert_uint_eq(books_room(next), 10 * GIB);
 	for (; now < NOW + 290000; now += 1000) {
-		turns_rests(t, first->id, now);
-		turns_progress(t, first->id, now);
+		turns_frees(t, first->id, freed += BOOKS_STEP, now);
 		decide(now);
 		ck_assert_int_eq(next->phase, PHASE_ENTERS);
 	}
 	for (; now < NOW + 302000; now += 1000) {
-		turns_progress(t, first->id, now);
+		turns_frees(t, first->id, freed += BOOKS_STEP, now);
 		decide(now);
 	}
 	ck_assert_int_eq(next->phase, PHASE_OUT);
 }
 END_TEST
 
-/* Others may have their turns after a while. */
+/* Others may have their turns after a while. Nothing, a byte each time, or more than there was. */
 START_TEST(words_that_free_nothing_keep_no_gpu)
 {
+	const uint64_t step[] = {0, 1, 10 * GIB};
 	struct account *first = runs(60), *next = waits(60);
 	double now = NOW;
 
@@ -503,13 +504,44 @@ START_TEST(words_that_free_nothing_keep_no_gpu)
 	first->phase_since = 0;
 	decide(now);
 	ck_assert_int_eq(ordered(TURNS_YIELD, first), 20 * GIB);
-	for (; now < NOW + 8000; now += 100) {
-		turns_freed(t, first->id, 0, now);
+	for (uint64_t i = 0; now < NOW + 8000; now += 100) {
+		turns_freed(t, first->id, step[_i] * i++, now);
 		turns_mapped(t, first->id, 60 * GIB + (uint64_t)(now - NOW) * GIB, now);
 		decide(now);
 	}
 	ck_assert(!next->slot);
 	ck_assert_int_eq(first->phase, PHASE_LEAVING);
+}
+END_TEST
+
+/* At 20 MB/s; then it is frozen for half a minute, or copies one huge region, of which it says nothing. */
+START_TEST(one_that_gives_slowly_loses_nothing)
+{
+	struct account *first = runs(60), *next = waits(60);
+	double now = NOW, vtime;
+
+	first->vtime = 1e5;
+	first->phase_since = 0;
+	decide(now);
+	turns_freed(t, first->id, 1, now);
+	vtime = first->vtime;
+	for (uint64_t i = 1; i <= 10; i++) {
+		for (double until = now + 6900; now < until; now += 100)
+			decide(now);
+		ck_assert(next->slot);
+		turns_freed(t, first->id, i * BOOKS_STEP, now);
+	}
+	for (double until = now + 30000; now < until; now += 100)
+		decide(now);
+	ck_assert(!next->slot);
+	turns_freed(t, first->id, 20 * GIB, now);
+	turns_mapped(t, first->id, 40 * GIB, now);
+	turns_ended(t, first->id, TURNS_OK, now);
+	ck_assert_double_eq(first->vtime, vtime);
+	ck_assert(first->giving.until <= now && first->taking.until <= now);
+	decide(now);
+	ck_assert(next->slot);
+	ck_assert_int_eq(ordered(TURNS_ROOM, next), 60 * GIB);
 }
 END_TEST
 
@@ -561,7 +593,8 @@ int main(void)
 	tcase_add_test(cases, room_that_is_shown_late_is_kept);
 	tcase_add_loop_test(cases, room_that_is_taken_is_kept, 0, 2);
 	tcase_add_test(cases, room_is_kept_longer_while_others_give);
-	tcase_add_test(cases, words_that_free_nothing_keep_no_gpu);
+	tcase_add_loop_test(cases, words_that_free_nothing_keep_no_gpu, 0, 3);
+	tcase_add_test(cases, one_that_gives_slowly_loses_nothing);
 	tcase_add_test(cases, room_on_several_gpus_is_what_was_given);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);

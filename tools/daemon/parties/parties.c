@@ -462,17 +462,18 @@ void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now)
 {
 	struct process *m = parties_find(p, id);
 	bool more = m && bytes > m->freed && m->party->round == ROUND_OUT;
+	uint64_t sum = 0;
 
 	if (!m)
 		return;
 	m->freeing = bytes;
 	if (bytes > m->freed)
 		m->freed = bytes;
-	if (bytes)
-		turns_rests(p->turns, m->party->member, now);
 	if (m->asked && m->party->together && more) {
+		FOR_EACH_OF(p, m->party, other)
+			sum += other->freed;
 		party_tell_needs(p, m->party, now);
-		turns_progress(p->turns, m->party->member, now);
+		turns_frees(p->turns, m->party->member, sum, now);
 	}
 	if (!m->asked || m->party->together)
 		return;

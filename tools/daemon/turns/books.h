@@ -74,7 +74,9 @@ struct account {
 	uint64_t
 		taken; /* books_shown() when it last was seen to take some of it, or was given it */
 	uint64_t yield_from; /* what it had when its yield began */
+	uint64_t had;        /* the same, as far as what it says counts */
 	uint64_t freed;      /* by that yield, so far */
+	uint64_t gave;       /* so much of what it had, when it last was news */
 	uint64_t said;       /* the most that it had in this phase, as it says */
 	uint64_t filled;     /* so much of that as NVML shows, when it last was news */
 	uint64_t most_out;   /* when it had given most: so much host memory it has made */

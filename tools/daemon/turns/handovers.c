@@ -95,30 +95,26 @@ void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now)
 	books_advance(t, now);
 	if (!m || m->phase != PHASE_LEAVING)
 		return;
-	if (bytes > m->freed) {
-		progress(t, m, now);
+	if (bytes > m->freed)
 		m->freed = bytes;
-	}
-	m->rests |= bytes > 0;
 	set_mapped(m, bytes < m->yield_from ? m->yield_from - bytes : 0);
+	turns_frees(t, id, bytes, now);
 }
 
-void turns_rests(struct turns *t, uint32_t id, double now)
+void turns_frees(struct turns *t, uint32_t id, uint64_t bytes, double now)
 {
 	struct account *m = books_find(t, id);
 
 	books_advance(t, now);
-	if (m)
-		m->rests = true;
-}
-
-void turns_progress(struct turns *t, uint32_t id, double now)
-{
-	struct account *m = books_find(t, id);
-
-	books_advance(t, now);
-	if (m)
-		progress(t, m, now);
+	if (!m || m->phase != PHASE_LEAVING)
+		return;
+	m->rests |= bytes > 0;
+	if (bytes > m->had)
+		bytes = m->had;
+	if (bytes < m->gave + BOOKS_STEP)
+		return;
+	m->gave = bytes;
+	progress(t, m, now);
 }
 
 double books_rest_ms(const struct turns *t, const struct account *m)

@@ -488,7 +488,8 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 			x->need[g].room = 0;
 	books_set_phase(x, PHASE_LEAVING, t->now);
 	x->yield_from = books_said(x);
-	x->freed = 0;
+	x->had = books_mapped(x);
+	x->freed = x->gave = 0;
 	x->rests = false;
 	x->leaves_for = entrant;
 	x->gives_context = context;

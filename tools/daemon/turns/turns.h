@@ -192,17 +192,14 @@ void turns_pinned(struct turns *t, uint32_t id, uint64_t serial, double now);
  */
 void turns_ends(struct turns *t, uint32_t id, double now);
 /*
- * Running total of its yield; and all that it has on its GPUs: it is news if that is 128 MiB more than at the last news,
- * as far as NVML shows it.
+ * Running total of its yield, which begins when its kernels have ended; and all that it has on its GPUs. It is news
+ * if that is 128 MiB more than at the last news: of a yield, of what it had, and of a fill, as far as NVML shows it.
  */
 void turns_freed(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_mapped(struct turns *t, uint32_t id, uint64_t bytes, double now);
-/* The same, where what it has on its GPUs is told by turns_need(). */
+/* The same, where what it has on its GPUs is told by turns_need(); and the yield may yet be undone. */
+void turns_frees(struct turns *t, uint32_t id, uint64_t bytes, double now);
 void turns_filled(struct turns *t, uint32_t id, uint64_t bytes, double now);
-/* Its kernels have ended, of a member that is to leave; as after turns_freed(). */
-void turns_rests(struct turns *t, uint32_t id, double now);
-/* Some of its memory has moved; how much is told later, at once. */
-void turns_progress(struct turns *t, uint32_t id, double now);
 /* The end of its yield, or of its fill: TURNS_OK then means that it runs. */
 void turns_ended(struct turns *t, uint32_t id, enum turns_end end, double now);
 /* Its user gives its turn to those who wait, or come to wait within 10 s, whatever their class. */
