@@ -59,7 +59,7 @@ static uint64_t copy_deadline(const struct sim_op *op)
 	if (sim.config.copy_bytes_per_ns <= 0 || direction < 0)
 		return 0;
 	pthread_mutex_lock(&sim.lock);
-	free_at = &sim.copy_free_at[direction];
+	free_at = &sim.copy_free_at[op->ctx->dev][direction];
 	if (*free_at < now)
 		*free_at = now;
 	*free_at += (uint64_t)((double)op->copy.size / sim.config.copy_bytes_per_ns);

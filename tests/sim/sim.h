@@ -151,7 +151,7 @@ struct sim_op {
 			void *dst;
 			const void *src;
 			size_t size;
-			int direction; /* index into sim.copy_free_at; -1 on one device */
+			int direction; /* of sim.copy_free_at; -1 on one device */
 		} copy;
 		struct {
 			void *dst;
@@ -347,7 +347,8 @@ struct sim {
 	unsigned int lockers; /* threads in cuCheckpointProcessLock */
 	uint64_t ticket;
 	unsigned long long next_id;
-	uint64_t copy_free_at[2]; /* when the copy engine of a direction is free, ns */
+	/* when the copy engine of a direction is free, ns */
+	uint64_t copy_free_at[SIM_MAX_DEVICES][2];
 	int gpu[SIM_MAX_DEVICES]; /* the GPU that each device is on now */
 	struct sim_ctx *primary[SIM_MAX_DEVICES];
 	struct sim_pool *default_pool[SIM_MAX_DEVICES];
