@@ -77,26 +77,7 @@ void fetch_place_unlock(struct fetch_place *place)
 	ownfd_set(&place->dir, -1);
 }
 
-static int compare_pieces(const void *a, const void *b)
-{
-	uint64_t address = *(const uint64_t *)a;
-	const struct transfer_piece *p = b;
-
-	if (address < p->dev)
-		return -1;
-	return address >= p->dev + p->count * VMEM_GRANULE;
-}
-
 static char zeros[VMEM_GRANULE] __attribute__((aligned(SNAPSHOT_ALIGN)));
-
-/* The granule at @address on the GPU; SIZE_MAX if it is in no region. */
-static size_t granule_at(const struct saved *s, uint64_t address)
-{
-	const struct transfer_piece *p =
-		bsearch(&address, s->pieces, s->npieces, sizeof(*p), compare_pieces);
-
-	return p ? p->first + (address - p->dev) / VMEM_GRANULE : SIZE_MAX;
-}
 
 /* What is read, and for whom. */
 struct fetch {
@@ -109,7 +90,7 @@ static int put_chunk(void *arg, const struct snapshot_chunk *chunk, const void *
 {
 	const struct fetch *fetch = arg;
 	const struct saved *s = fetch->saved;
-	size_t granule = granule_at(s, chunk->address);
+	size_t granule = saved_granule_at(s, chunk->address);
 	uint64_t offset = 0;
 	uint32_t slot;
 	char *to;
@@ -177,7 +158,7 @@ int fetch_saved(const struct saved *s, const struct fetch_place *place,
 static bool has_all_granules(const struct saved *s, const struct snapshot_index *index)
 {
 	for (size_t i = 0; i < index->nchunks; i++)
-		if (granule_at(s, index->chunks[i].address) == SIZE_MAX)
+		if (saved_granule_at(s, index->chunks[i].address) == SIZE_MAX)
 			return false;
 	return true;
 }
@@ -190,7 +171,8 @@ static void set_slots(struct saved *s, const struct snapshot_index *index)
 			s->slots[i] = SLOT_ZERO;
 	for (size_t place = 0; place < index->nplaces; place++)
 		for (uint32_t i = index->places[place]; i < index->places[place + 1]; i++) {
-			size_t granule = granule_at(s, index->chunks[index->order[i]].address);
+			size_t granule =
+				saved_granule_at(s, index->chunks[index->order[i]].address);
 
 			if (s->slots[granule] != SLOT_NONE)
 				s->slots[granule] = place;

@@ -323,14 +323,24 @@ static int take(struct out *out, bool rested)
 	return fail_unmap(out);
 }
 
-/* The region from which on the mapped ones have @bytes. */
+/* The region from which on the mapped ones have @bytes, and the same part or more of what each GPU has. */
 static size_t find_from(const struct saved *saved, size_t bytes)
 {
-	size_t i = saved->nregions, sum = 0;
+	size_t i = saved->nregions, all = saved_mapped_bytes(saved), on[GPU_MAX] = {0}, left = 0;
 
-	while (i > 0 && sum < bytes)
-		if (saved->regions[--i].mapped)
-			sum += saved->regions[i].size;
+	for (size_t r = 0; r < saved->nregions; r++)
+		on[saved->regions[r].dev] += saved->regions[r].mapped ? saved->regions[r].size : 0;
+	for (size_t dev = 0; dev < GPU_MAX && all; dev++) {
+		on[dev] = ((unsigned __int128)size_min(bytes, all) * on[dev] + all - 1) / all;
+		left += on[dev];
+	}
+	while (i > 0 && left) {
+		const struct vmem_region *r = &saved->regions[--i];
+		size_t goes = r->mapped ? size_min(r->size, on[r->dev]) : 0;
+
+		on[r->dev] -= goes;
+		left -= goes;
+	}
 	return size_min(i, saved->in);
 }
 

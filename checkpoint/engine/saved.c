@@ -10,23 +10,75 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A region's place in the stack: behind this part of its GPU's memory. */
+struct place {
+	double part;
+	size_t region;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->part != y->part)
+		return x->part < y->part ? -1 : 1;
+	return x->region < y->region ? -1 : 1;
+}
+
+/* Put @regions, in address order, into the order of the stack. */
+static void order_regions(struct saved *s, const struct vmem_region *regions, struct place *places)
+{
+	double all[GPU_MAX] = {0}, before[GPU_MAX] = {0};
+
+	for (size_t i = 0; i < s->nregions; i++)
+		all[regions[i].dev] += (double)regions[i].size;
+	for (size_t i = 0; i < s->nregions; i++) {
+		CUdevice dev = regions[i].dev;
+
+		places[i] = (struct place){before[dev] / all[dev], i};
+		before[dev] += (double)regions[i].size;
+	}
+	qsort(places, s->nregions, sizeof(*places), compare_places);
+	for (size_t i = 0; i < s->nregions; i++) {
+		s->regions[i] = regions[places[i].region];
+		s->by_address[places[i].region] = i;
+	}
+	for (size_t i = 0; i < s->nregions; i++) {
+		s->first_granule[s->by_address[i]] = s->ngranules;
+		s->ngranules += regions[i].size / VMEM_GRANULE;
+	}
+}
+
 static int get_regions(struct saved *s)
 {
-	s->nregions = vmem_regions(NULL, 0);
-	s->in = s->copied = s->nregions;
-	s->regions = calloc(s->nregions + 1, sizeof(*s->regions));
-	if (!s->regions)
-		return -ENOMEM;
-	vmem_regions(s->regions, s->nregions);
-	for (size_t i = 0; i < s->nregions; i++)
-		s->ngranules += s->regions[i].size / VMEM_GRANULE;
-	return 0;
+	size_t n = vmem_regions(NULL, 0);
+	struct vmem_region *regions = calloc(n + 1, sizeof(*regions));
+	struct place *places = calloc(n + 1, sizeof(*places));
+	int ret = -ENOMEM;
+
+	s->nregions = s->in = s->copied = n;
+	s->regions = calloc(n + 1, sizeof(*s->regions));
+	s->by_address = calloc(n + 1, sizeof(*s->by_address));
+	s->first_granule = calloc(n + 1, sizeof(*s->first_granule));
+	if (regions && places && s->regions && s->by_address && s->first_granule) {
+		vmem_regions(regions, n);
+		order_regions(s, regions, places);
+		ret = 0;
+	}
+	free(regions);
+	free(places);
+	return ret;
+}
+
+static size_t end_granule(const struct saved *s, size_t region)
+{
+	return s->first_granule[region] + s->regions[region].size / VMEM_GRANULE;
 }
 
 /* A piece lies in one region. Small jobs get small pieces, so that all workers have some. */
 static int cut_pieces(struct saved *s)
 {
-	size_t limit = s->ngranules / (2 * TRANSFER_WORKERS) + 1, size, first = 0;
+	size_t limit = s->ngranules / (2 * TRANSFER_WORKERS) + 1, size;
 
 	limit = size_min(limit, TRANSFER_PIECE / VMEM_GRANULE);
 	s->pieces = calloc(s->ngranules / limit + s->nregions + 1, sizeof(*s->pieces));
@@ -36,7 +88,7 @@ static int cut_pieces(struct saved *s)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->nregions; i++) {
 		const struct vmem_region *r = &s->regions[i];
-		size_t left = r->size / VMEM_GRANULE;
+		size_t left = r->size / VMEM_GRANULE, first = s->first_granule[i];
 
 		s->first_piece[i] = s->npieces;
 		for (CUdeviceptr dev = r->start; left; left -= size, dev += size * VMEM_GRANULE) {
@@ -51,13 +103,12 @@ static int cut_pieces(struct saved *s)
 
 static int find_live(struct saved *s)
 {
-	size_t granule = 0;
-
 	s->slots = calloc(s->ngranules + 1, sizeof(*s->slots));
 	if (!s->slots)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->nregions; i++) {
 		const struct vmem_region *r = &s->regions[i];
+		size_t granule = s->first_granule[i];
 
 		for (size_t at = 0; at < r->size; at += VMEM_GRANULE, granule++) {
 			bool live = vmem_granule_live(r->start + at);
@@ -86,6 +137,8 @@ bool saved_is_listed(const struct saved *s)
 void saved_forget(struct saved *s)
 {
 	free(s->regions);
+	free(s->by_address);
+	free(s->first_granule);
 	free(s->pieces);
 	free(s->first_piece);
 	free(s->left);
@@ -183,11 +236,6 @@ int saved_place(struct saved *s, size_t slots, size_t pool_slots, bool surely)
 	return hostpool_grow((s->pool_slots + block - 1) / block);
 }
 
-static size_t first_granule(const struct saved *s, size_t region)
-{
-	return region < s->nregions ? s->pieces[s->first_piece[region]].first : s->ngranules;
-}
-
 struct transfer saved_transfer(struct saved *s, const struct cuda_driver *drv,
 			       enum transfer_direction direction, size_t from, size_t to,
 			       size_t *done)
@@ -212,9 +260,10 @@ struct transfer saved_transfer(struct saved *s, const struct cuda_driver *drv,
 /* The slots up to the last one of the regions from @from to @to, exclusive; at least @used. */
 static size_t used_slots(const struct saved *s, size_t from, size_t to, size_t used)
 {
-	for (size_t i = first_granule(s, from); i < first_granule(s, to); i++)
-		if (s->slots[i] < SLOT_MAX && s->slots[i] >= used)
-			used = s->slots[i] + 1;
+	for (; from < to; from++)
+		for (size_t i = s->first_granule[from]; i < end_granule(s, from); i++)
+			if (s->slots[i] < SLOT_MAX && s->slots[i] >= used)
+				used = s->slots[i] + 1;
 	return used;
 }
 
@@ -227,7 +276,11 @@ void saved_settle(struct saved *s, size_t copied)
 
 size_t saved_region_bytes(const struct saved *s, size_t from, size_t to)
 {
-	return (first_granule(s, to) - first_granule(s, from)) * VMEM_GRANULE;
+	size_t bytes = 0;
+
+	for (; from < to; from++)
+		bytes += s->regions[from].size;
+	return bytes;
 }
 
 size_t saved_mapped_bytes(const struct saved *s)
@@ -237,6 +290,25 @@ size_t saved_mapped_bytes(const struct saved *s)
 	for (size_t i = 0; i < s->nregions; i++)
 		bytes += s->regions[i].mapped ? s->regions[i].size : 0;
 	return bytes;
+}
+
+size_t saved_granule_at(const struct saved *s, CUdeviceptr address)
+{
+	size_t low = 0, high = s->nregions;
+	const struct vmem_region *r;
+
+	while (high - low > 1) {
+		size_t mid = (low + high) / 2;
+
+		if (s->regions[s->by_address[mid]].start <= address)
+			low = mid;
+		else
+			high = mid;
+	}
+	r = &s->regions[s->by_address[low]];
+	if (!s->nregions || address < r->start || address - r->start >= r->size)
+		return SIZE_MAX;
+	return s->first_granule[s->by_address[low]] + (address - r->start) / VMEM_GRANULE;
 }
 
 size_t saved_region_of(const struct saved *s, size_t from, size_t piece)
@@ -276,7 +348,7 @@ static size_t lowest_slot(const struct saved *s, size_t region)
 {
 	uint32_t lowest = SLOT_MAX;
 
-	for (size_t i = first_granule(s, region); i < first_granule(s, region + 1); i++)
+	for (size_t i = s->first_granule[region]; i < end_granule(s, region); i++)
 		lowest = s->slots[i] < lowest ? s->slots[i] : lowest;
 	return lowest;
 }
@@ -333,8 +405,9 @@ size_t saved_live(const struct saved *s, size_t from, size_t to)
 {
 	size_t live = 0;
 
-	for (size_t i = first_granule(s, from); i < first_granule(s, to); i++)
-		live += s->slots[i] != SLOT_NONE;
+	for (; from < to; from++)
+		for (size_t i = s->first_granule[from]; i < end_granule(s, from); i++)
+			live += s->slots[i] != SLOT_NONE;
 	return live;
 }
 

@@ -7,7 +7,8 @@
  * the GPU idle, by the engine's thread.
  *
  * What is out is a stack: the regions from @in on. More regions go out from the end of the list, and
- * come back from @in on, so what stays on the GPU never moves. The saved data of a region that came
+ * come back from @in on, so what stays on the GPU never moves. The regions of each GPU are in address order, and those
+ * of several are mixed so that any part of the stack has about the same part of each GPU's. The saved data of a region that came
  * back stays valid until the program runs, or it is let go: if it goes out again, it is not copied again.
  *
  *	regions		| on the GPU      | on the GPU, and saved | out: saved alone |
@@ -25,8 +26,10 @@
 #include <stddef.h>
 
 struct saved {
-	struct vmem_region *regions; /* in address order */
+	struct vmem_region *regions; /* in the order of the stack */
 	size_t nregions;
+	size_t *by_address;    /* their indices, in address order */
+	size_t *first_granule; /* of each region, in address order; granules are numbered in that */
 	struct context_list contexts;
 	size_t in, copied; /* indices of regions, as above */
 
@@ -96,6 +99,9 @@ void saved_settle(struct saved *saved, size_t copied);
 /* Bytes of the regions from @from to @to, exclusive; and of those of them that are mapped. */
 size_t saved_region_bytes(const struct saved *saved, size_t from, size_t to);
 size_t saved_mapped_bytes(const struct saved *saved);
+
+/* The granule at @address; SIZE_MAX: it is in no region. */
+size_t saved_granule_at(const struct saved *saved, CUdeviceptr address);
 
 /* The region that a piece of a transfer from region @from on is of. */
 size_t saved_region_of(const struct saved *saved, size_t from, size_t piece);

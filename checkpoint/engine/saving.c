@@ -63,9 +63,11 @@ static int make_lists(struct saving *s)
 	s->arrived = calloc(saved->ngranules + 1, sizeof(*s->arrived));
 	if (!s->regions || !s->runs || !s->arrived || (saved->digests && !s->digests))
 		return -ENOMEM;
-	for (size_t i = 0; i < saved->nregions; i++)
-		s->regions[i] = (struct snapshot_region){
-			saved->regions[i].start, saved->regions[i].size, saved->regions[i].dev};
+	for (size_t i = 0; i < saved->nregions; i++) {
+		const struct vmem_region *r = &saved->regions[saved->by_address[i]];
+
+		s->regions[i] = (struct snapshot_region){r->start, r->size, r->dev};
+	}
 	for (const struct transfer_piece *p = saved->pieces; p < saved->pieces + saved->npieces;
 	     p++)
 		for (size_t i = 0; i < p->count; i++)

@@ -280,7 +280,9 @@ static int list_objects(const struct saved *saved, struct object_lists *lists)
 	size_t count, all = 0, most = 0;
 
 	for (size_t i = 0; i < saved->nregions; i++) {
-		count = vmem_object_mappings(saved->regions[i].start, NULL, 0);
+		CUdeviceptr start = saved->regions[saved->by_address[i]].start;
+
+		count = vmem_object_mappings(start, NULL, 0);
 		if (count == SIZE_MAX)
 			continue;
 		lists->nobjects++;
@@ -294,16 +296,17 @@ static int list_objects(const struct saved *saved, struct object_lists *lists)
 		return -ENOMEM;
 	lists->nobjects = all = 0;
 	for (size_t i = 0; i < saved->nregions; i++) {
+		CUdeviceptr start = saved->regions[saved->by_address[i]].start;
 		struct snapshot_mapping *mappings = lists->mappings + all;
 
-		count = vmem_object_mappings(saved->regions[i].start, lists->read, most);
+		count = vmem_object_mappings(start, lists->read, most);
 		if (count == SIZE_MAX)
 			continue;
 		for (size_t m = 0; m < count; m++, all++)
 			mappings[m] = (struct snapshot_mapping){
 				lists->read[m].start, lists->read[m].size, lists->read[m].offset};
 		lists->objects[lists->nobjects++] =
-			(struct snapshot_object){saved->regions[i].start, mappings, count};
+			(struct snapshot_object){start, mappings, count};
 	}
 	return 0;
 }

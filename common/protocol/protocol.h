@@ -129,8 +129,8 @@
  * For a program that lets jobs take turns on a GPU:
  *
  *	yield BYTES [TIMEOUT_MS] [hold|context]	take at least BYTES more of the memory that cudaw carries off the
- *				GPUs, or all that is there. A running job first comes to rest,
- *				within TIMEOUT_MS. "context": if no memory is left then, the context
+ *				GPUs, of each at least the same part of what is there, or all. A
+ *				running job first comes to rest, within TIMEOUT_MS. "context": if no memory is left then, the context
  *				goes, too
  *	room BYTES [hold]	so much of it may be on the GPUs, in all; a later line says more
  *
@@ -166,7 +166,7 @@
  *
  * as they may cross a yield, which is answered next. A fill that a yield calls off has no answer. During a
  * yield and a fill progress lines come, too, also while the fill waits for memory that others have. Memory
- * always goes in the same order, the last addresses first, and comes back in the opposite order. Bytes count
+ * always goes in the same order, of each GPU the last addresses first, and comes back in the opposite order. Bytes count
  * on all GPUs of the process together.
  *
  * With "hold" the job comes to rest as for "hold", and runs on as for "regain", together with

@@ -2,8 +2,8 @@
 #ifndef CUDAW_ENGINE_WORLD_H
 #define CUDAW_ENGINE_WORLD_H
 /*
- * A job on the simulated driver, in the process of a test of the engine: two contexts with buffers in turn, and two
- * objects of the program. Each has contents of its own, which a test checks and changes while the job runs.
+ * A job on the simulated driver, in the process of a test of the engine: two contexts, of one GPU or two, with buffers in
+ * turn, and two objects of the program. Each has contents of its own, which a test checks and changes while the job runs.
  */
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
@@ -31,6 +31,7 @@ static struct {
 	__typeof__(sim_control) *control;
 	__typeof__(sim_used) *used;
 	const size_t *sizes;
+	CUdevice other; /* of the second context: set it before the job starts */
 	/* Of n, the last two are objects: one is mapped twice, and one only while its bytes are looked at. */
 	int n;
 	CUdeviceptr buffers[BUFFERS], second;
@@ -169,8 +170,8 @@ static inline void start_driver(CUcontext *primary, CUcontext *other)
 	devices_find(&w.drv);
 	ck_assert_int_eq(w.drv.cuDevicePrimaryCtxRetain(primary, 0), 0);
 	ck_assert(contexts_reserve());
-	ck_assert_int_eq(create(other, NULL, 0, 0), 0);
-	contexts_add(*other, 0);
+	ck_assert_int_eq(create(other, NULL, 0, w.other), 0);
+	contexts_add(*other, w.other);
 }
 
 /* The job has @n buffers of these sizes. */
@@ -183,7 +184,9 @@ static inline void start_job(const size_t *sizes, int n)
 	w.n = n;
 	for (int b = 0; b < n - 2; b++) {
 		ck_assert_int_eq(w.drv.cuCtxSetCurrent(ctx[b % 2]), 0);
-		ck_assert_int_eq(vmem_alloc(ctx[b % 2], 0, sizes[b], &w.buffers[b], NULL), 0);
+		ck_assert_int_eq(
+			vmem_alloc(ctx[b % 2], b % 2 ? w.other : 0, sizes[b], &w.buffers[b], NULL),
+			0);
 		fill(b);
 	}
 	make_objects();
@@ -199,6 +202,7 @@ static inline void world_begin(void)
 	ck_assert_ptr_nonnull(mkdtemp(w.base));
 	setenv("CUDAW_RUNTIME_DIR", w.base, 1);
 	setenv("CUDAW_SIM_STRICT", "1", 1);
+	setenv("CUDAW_SIM_DEVICES", "2", 1);
 	w.seed = text ? (unsigned int)strtoul(text, NULL, 0)
 		      : (unsigned int)time(NULL) ^ (unsigned int)getpid();
 	srand(w.seed);

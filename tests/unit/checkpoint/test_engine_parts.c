@@ -195,7 +195,7 @@ static void do_yield(void)
 	OK(yield(bytes));
 	freed = before - mapped();
 	ck_assert_uint_ge(freed, min(bytes, before));
-	ck_assert_uint_lt(freed, min(bytes, before) + LARGEST + 1);
+	ck_assert_uint_lt(freed, min(bytes, before) + (w.other ? 2 : 1) * (LARGEST + 1));
 	ck_assert_uint_eq(op.progress.moved, freed);
 	ck_assert_uint_eq(op.mapped, mapped());
 	ck_assert(engine_is_paused());
@@ -301,7 +301,37 @@ static void random_order(void)
 START_TEST(in_any_order)
 {
 	setenv("CUDAW_VERIFY", _i ? "1" : "0", 1);
+	w.other = _i / 2;
 	random_order();
+}
+END_TEST
+
+static size_t mapped_on(CUdevice dev)
+{
+	struct vmem_stats stats;
+
+	vmem_get_device_stats(dev, &stats);
+	return stats.mapped;
+}
+
+START_TEST(each_gpu_gives_the_same_part)
+{
+	size_t had[2];
+
+	w.other = 1;
+	start();
+	total = mapped();
+	for (int part = 1; part <= 4; part++) {
+		for (CUdevice dev = 0; dev < 2; dev++)
+			had[dev] = mapped_on(dev);
+		OK(yield(mapped() / 4));
+		for (CUdevice dev = 0; dev < 2; dev++) {
+			ck_assert_uint_le(mapped_on(dev), had[dev] - had[dev] / 4);
+			ck_assert_uint_ge(mapped_on(dev) + 2 * LARGEST, had[dev]);
+		}
+	}
+	OK(fill_up_to(total, 0));
+	run_a_step();
 }
 END_TEST
 
@@ -670,7 +700,8 @@ int main(void)
 	add(s, "joint", one_of_several_tells_what_it_has_given_before_it_waits_for_the_others, 1);
 	add(s, "joint", one_of_several_that_fails_tells_nothing_before_that, 1);
 	add(s, "limits", no_limit_is_read_until_there_is_more_memory_to_prepare_for, 1);
-	add(s, "order", in_any_order, 2);
+	add(s, "same", each_gpu_gives_the_same_part, 1);
+	add(s, "order", in_any_order, 3);
 	add(s, "faults", each_call_fails, 4);
 	return check_suite_run(s);
 }
