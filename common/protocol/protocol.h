@@ -227,9 +227,10 @@
  *
  * The job sends, beside what belongs to yield and room,
  *
- *	need, state		when they change: need within a second, or 100 ms while it is watched. All
- *				needs come before "grow", behind the end of a yield or fill, and before a
- *				new state. None comes while memory moves. 0 0: nothing is left there
+ *	need, state		when they change: need within a second, or 100 ms while it is watched, and
+ *				before the "mapped" of a yield. All needs come before "grow", behind the
+ *				end of a yield or fill, and before a new state. None comes while memory
+ *				moves. 0 0: nothing is left there
  *	want			while the lease is gone: the program waits in a call, or the user has
  *				resumed the job. Said once, and again after each pause; it holds until the
  *				job has its lease again, also over a pause

@@ -6,7 +6,7 @@ import json
 import os
 
 from simlib import gpus_used, unsanitized
-from turnslib import FOREVER, MEMORY_MIB, counting, events, finish, listed, start_daemon, take_turns
+from turnslib import FOREVER, MEMORY_MIB, counting, events, finish, listed, start_daemon, started, take_turns
 from gpulib import BUILD, Job, cudaw, cudaw_ok, equal, jobs, main, until
 
 GPUS = 8
@@ -62,4 +62,17 @@ def only_jobs_of_the_same_gpu_take_turns():
         finish(job)
 
 
-main(a_rank_on_each, doctor_names_those_it_sees, unsanitized(only_jobs_of_the_same_gpu_take_turns))
+def one_with_two_gpus_gives_a_part_of_each():
+    start_daemon()
+    both = []
+    for name in ("first", "second"):
+        both.append(started(name, "wide", "--mib", FITS_ONCE, "--chunk", 20, "--steps", FOREVER, "--step-ms", 2))
+        both[-1].wait_steps(1)
+    take_turns(both)
+    equal([event for event in events("gives") if event["text"].startswith("all")], [], "the orders to give all")
+    for job in both:
+        finish(job)
+
+
+main(a_rank_on_each, doctor_names_those_it_sees, unsanitized(only_jobs_of_the_same_gpu_take_turns),
+     unsanitized(one_with_two_gpus_gives_a_part_of_each))

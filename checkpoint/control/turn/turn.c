@@ -165,6 +165,12 @@ bool turn_may_stop(void)
 	return turn.may_stop;
 }
 
+void turn_gave(void)
+{
+	if (turn_is_on() && control_operation(job_now()) == OP_YIELD && engine_is_paused())
+		turn_needs_say_at_rest(turn.c, false);
+}
+
 bool turn_take_rescue(void)
 {
 	bool rescued = turn.rescued;

@@ -60,6 +60,9 @@ bool turn_is_on(void);
  */
 bool turn_stops(bool stops);
 
+/* An operation has ended, and that is not said yet: of a yield, say how much of the memory is left on each GPU. */
+void turn_gave(void);
+
 /* True if the daemon has done so. */
 bool turn_may_stop(void);
 

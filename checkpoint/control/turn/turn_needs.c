@@ -47,17 +47,21 @@ static void say(const struct client *c, bool all, const size_t *missing)
 	}
 }
 
-void turn_needs_say(const struct client *c, bool all)
+void turn_needs_say_at_rest(const struct client *c, bool all)
 {
 	size_t missing[GPU_MAX];
 
-	if (moves())
-		return;
 	engine_missing(missing);
 	/* Its context comes back with its memory. */
 	for (size_t i = 0; i < GPU_MAX && engine_is_released(); i++)
 		missing[i] += missing[i] ? release_held()[i] : 0;
 	say(c, all, missing);
+}
+
+void turn_needs_say(const struct client *c, bool all)
+{
+	if (!moves())
+		turn_needs_say_at_rest(c, all);
 }
 
 void turn_needs_introduce(const struct client *c)

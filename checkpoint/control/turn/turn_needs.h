@@ -12,6 +12,9 @@ struct client;
  */
 void turn_needs_say(const struct client *c, bool all);
 
+/* The same of what has changed, once memory does not move any more, before that is said. */
+void turn_needs_say_at_rest(const struct client *c, bool all);
+
 /*
  * The same in the introduction to a daemon: while memory moves, because the job has lost the one before
  * and takes its memory back by itself, it still needs what it has told that one. Control thread.

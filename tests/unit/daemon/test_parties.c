@@ -27,7 +27,7 @@ struct proc {
 	enum does does;
 	enum act act;
 	bool holds, was_out, met; /* of a yield: the commit has come */
-	bool tells;               /* its needs, and what it wants, a moment after the end */
+	bool tells; /* its needs once more, and what it wants, a moment after the end */
 	bool idle;
 	int grows; /* that wait */
 	uint64_t bytes, freed;
@@ -156,8 +156,6 @@ static void carry_out(const struct party_order *o, const char *text)
 		ck_assert(p->does != YIELDS);
 		ck_assert_msg(p->does != RUNS || p->idle || somebody_waits(p->job),
 			      "stopped while nobody waits");
-		ck_assert(o->bytes >= sum(p->mapped) || sum(p->mapped) == p->mapped[0] ||
-			  !p->mapped[0]);
 		/* One that is out has nothing to come to rest for. */
 		p->act = p->does == RUNS ? next(o->hold ? SAYS_HELD : FREES) : FREES;
 		p->was_out = p->does != RUNS;
@@ -209,14 +207,16 @@ static void decide(void)
 	} while (w.n);
 }
 
+/* Of each GPU the same part or more. */
 static void give_memory(struct proc *p, uint64_t bytes)
 {
-	p->freed += bytes;
-	for (int g = 0; g < GPUS; g++) {
-		uint64_t part = bytes < p->mapped[g] ? bytes : p->mapped[g];
+	uint64_t all = sum(p->mapped);
+
+	for (int g = 0; g < GPUS && all; g++) {
+		uint64_t part = (bytes * p->mapped[g] + all - 1) / all;
 
 		p->mapped[g] -= part;
-		bytes -= part;
+		p->freed += part;
 	}
 	parties_freed(w.parties, p->id, p->freed, w.now);
 }
@@ -226,6 +226,7 @@ static void end_yield(struct proc *p, enum turns_end how)
 {
 	p->does = OUT;
 	p->went_out++;
+	tell_need(p);
 	parties_mapped(w.parties, p->id, sum(p->mapped), w.now);
 	parties_ended(w.parties, p->id, how, w.now);
 	p->tells = true;

@@ -168,6 +168,23 @@ START_TEST(those_that_are_out_can_resume_without_a_daemon)
 }
 END_TEST
 
+/* A third of what it has on the first GPU is missing there: it gives as much of all that it has. */
+START_TEST(one_with_two_gpus_gives_the_same_part_of_each)
+{
+	uint32_t two = join_on("two", 0, 30, 30), other = join_on("other", 0, 40, 40);
+
+	parties_need(w.parties, two, 1, 60 * MIB, 60 * MIB, w.now);
+	parties_grow(w.parties, other, 1, 0, 40 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, two);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, two) >> 20, 30);
+	parties_need(w.parties, two, 0, 20 * MIB, 30 * MIB, w.now);
+	parties_need(w.parties, two, 1, 40 * MIB, 60 * MIB, w.now);
+	end_move(two, 60 * MIB);
+	ck_assert(is_ordered(PARTY_TRY, other));
+	ck_assert(!is_ordered(PARTY_YIELD, two));
+}
+END_TEST
+
 /* Of a few bytes at a time. */
 START_TEST(words_of_several_that_free_little_keep_no_gpu)
 {
@@ -632,6 +649,7 @@ int main(void)
 	tcase_add_checked_fixture(cases, parties_begin, parties_end);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
+	tcase_add_test(cases, one_with_two_gpus_gives_the_same_part_of_each);
 	tcase_add_loop_test(cases, one_whose_growth_failed_gives_its_part, 0, 2);
 	tcase_add_test(cases, room_comes_while_others_give);
 	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);

@@ -109,25 +109,38 @@ static bool any_asked(struct parties *p, const struct party *party)
 	return false;
 }
 
+/* What @m gives of all that it has, if its job gives what it is to give on @gpu: the same part. */
+static uint64_t part_on(struct parties *p, const struct party *party, const struct process *m,
+			int gpu)
+{
+	unsigned __int128 all = 0, bytes = party->gives[gpu];
+
+	FOR_EACH_OF(p, party, other)
+		all += other->mapped[gpu];
+	if (all && bytes < TURNS_ALL)
+		bytes = (bytes * party_sum(m->mapped) + all - 1) / all;
+	return bytes < TURNS_ALL ? (uint64_t)bytes : TURNS_ALL;
+}
+
 /*
  * What @m gives of what its job is to give: its part of that on its GPU, nothing where the GPU lacks nothing. One with
- * several GPUs, or of which nothing is known, gives everything.
+ * several GPUs gives the same part of each: the largest of these. One of which it is not known where its memory is
+ * gives everything.
  */
 static uint64_t part_of(struct parties *p, const struct party *party, const struct process *m)
 {
-	unsigned __int128 all = 0;
-	int gpu = party_only_gpu(p, m);
+	int gpu = party_only_gpu(p, m), known = 0;
+	uint64_t bytes = 0;
 
 	if (!party->follows && !party->bytes)
 		return 0; /* only its lease is taken */
-	if (party->follows || party->bytes == TURNS_ALL || gpu < 0 ||
-	    party->gives[gpu] == TURNS_ALL)
-		return TURNS_ALL;
-	FOR_EACH_OF(p, party, other)
-		all += other->mapped[gpu];
-	if (all <= m->mapped[gpu])
-		return party->gives[gpu];
-	return (uint64_t)((party->gives[gpu] * (unsigned __int128)m->mapped[gpu] + all - 1) / all);
+	for (int g = 0; g < TURNS_GPUS; g++) {
+		known += m->total[g] > 0;
+		if (g == gpu || m->mapped[g])
+			bytes = size_max(bytes, part_on(p, party, m, g));
+	}
+	return party->follows || party->bytes == TURNS_ALL || (gpu < 0 && known < 2) ? TURNS_ALL
+										     : bytes;
 }
 
 /* The books have given room for all that its processes need, on each GPU. */
