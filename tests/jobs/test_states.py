@@ -181,7 +181,9 @@ def two_wait_for_memory(room_for):
 
 def the_reason_for_waiting():
     job = waiting()
-    reason = job.status()["reason"] or ""
+    # When it has tried, it says that, too.
+    job.until(lambda: "GPU 0" in (job.status()["reason"] or ""), 30, "it says which GPU lacks memory")
+    reason = job.status()["reason"]
     check("18.0 MiB" in reason and "GPU memory" in reason, f"the reason is {reason!r}")
     check_ps_says(job, reason)
     job.pause()
