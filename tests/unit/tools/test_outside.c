@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +65,30 @@ static bool is_refused_for(const char *text)
 	*why = '\0';
 	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, NULL, keep_first, NULL);
 	return strstr(why, text);
+}
+
+struct wanted {
+	const char *text;
+	bool found;
+};
+
+static bool find_wanted(void *arg, const char *text, bool passes)
+{
+	struct wanted *wanted = arg;
+
+	(void)passes;
+	wanted->found |= strstr(text, wanted->text) != NULL;
+	return true;
+}
+
+/* Whether @text is among the reasons if @job is the process that uses CUDA. */
+static bool is_a_reason(const char *text, pid_t job, struct tcp_sockets *closable)
+{
+	struct wanted wanted = {.text = text};
+
+	find_tree();
+	outside_find(&tree, &job, 1, &ports, closable, find_wanted, &wanted);
+	return wanted.found;
 }
 
 static int wait_for_signal(void *arg)
@@ -234,26 +260,18 @@ static bool connect_here(int ends[2], bool accepted)
 	return !accepted || (ends[1] >= 0 && !close(server));
 }
 
-static bool find_networks(void *arg, const char *text, bool passes)
-{
-	(void)passes;
-	*(bool *)arg |= strstr(text, "its processes are in 2 networks") != NULL;
-	return true;
-}
-
 /* With a connection that may be closed. */
 static bool are_networks_in_the_way_of_closing(void)
 {
 	struct tcp_sockets closable = {0};
-	bool found = false;
+	bool found;
 	int ends[2];
 	char end;
 
 	ck_assert(connect_here(ends, true));
 	close(ends[1]);
 	ck_assert_int_eq(recv(ends[0], &end, 1, 0), 0);
-	find_tree();
-	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, find_networks, &found);
+	found = is_a_reason("its processes are in 2 networks", getpid(), &closable);
 	close(ends[0]);
 	free(closable.all);
 	return found;
@@ -459,24 +477,13 @@ START_TEST(a_connection_that_is_closed_after_the_look_is_read_first)
 }
 END_TEST
 
-static bool keep_sockets_to_parent(void *arg, const char *text, bool passes)
-{
-	char expected[64];
-
-	(void)passes;
-	snprintf(expected, sizeof(expected), "is a Unix socket to %d (cudawd)", getppid());
-	*(bool *)arg |= strstr(text, expected) != NULL;
-	return true;
-}
-
 /* Whether the socket to the parent is in the way if @job is the process that uses CUDA. */
 static bool is_socket_in_the_way(pid_t job)
 {
-	bool found = false;
+	char text[64];
 
-	find_tree();
-	outside_find(&tree, &job, 1, &ports, NULL, keep_sockets_to_parent, &found);
-	return found;
+	snprintf(text, sizeof(text), "is a Unix socket to %d (cudawd)", getppid());
+	return is_a_reason(text, job, NULL);
 }
 
 START_TEST(a_connection_to_cudawd_is_in_the_way_except_the_jobs_own)
@@ -494,6 +501,56 @@ START_TEST(a_connection_to_cudawd_is_in_the_way_except_the_jobs_own)
 	close(ends[0]);
 	ck_assert_int_gt(wait(&status), 0);
 	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* A connection that nobody has accepted yet: the socket that listens at an abstract @name, and its other end. */
+static void connect_unaccepted(const char *name, int ends[2])
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	socklen_t size = offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name);
+
+	strcpy(at.sun_path + 1, name);
+	for (int i = 0; i < 2; i++)
+		ends[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+	ck_assert_int_eq(bind(ends[0], (void *)&at, size), 0);
+	ck_assert_int_eq(listen(ends[0], 1), 0);
+	ck_assert_int_eq(connect(ends[1], (void *)&at, size), 0);
+}
+
+/* CRIU takes the first one, refuses the next two after a pause, and loses the others. */
+enum unaccepted {
+	INSIDE,
+	WITH_DATA,
+	CLOSED,
+	FROM_OUTSIDE,
+	REQUEST /* for cudaw, which its sender makes again */
+};
+
+START_TEST(connections_by_unix_sockets_are_accepted)
+{
+	int ends[2], status;
+	char name[64];
+
+	if (!fork()) {
+		ck_assert_int_eq(setpgid(0, 0), 0);
+		snprintf(name, sizeof(name), "test_outside-%d/%d.sock", getpid(),
+			 _i == REQUEST ? getpid() : 0);
+		connect_unaccepted(name, ends);
+		if (_i == WITH_DATA)
+			ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
+		if (_i >= FROM_OUTSIDE)
+			share(ends, false);
+		if (_i >= CLOSED)
+			close(ends[1]);
+		ck_assert_int_eq(
+			is_a_reason("by a Unix socket that it has not accepted yet (try again)",
+				    getpid(), NULL),
+			_i != INSIDE && _i != REQUEST);
+		kill(0, SIGKILL);
+	}
+	ck_assert_int_gt(wait(&status), 0);
+	ck_assert_int_eq(WTERMSIG(status), SIGKILL);
 }
 END_TEST
 
@@ -684,6 +741,7 @@ int main(void)
 	tcase_add_test(tc, every_process_has_its_own_network);
 	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);
 	tcase_add_loop_test(tc, a_connection_that_is_closed_after_the_look_is_read_first, 0, 2);
+	tcase_add_loop_test(tc, connections_by_unix_sockets_are_accepted, 0, REQUEST + 1);
 	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
 	tcase_add_test(tc, addresses_are_read_as_they_are_written);

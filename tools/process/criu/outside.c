@@ -2,6 +2,7 @@
 #include "tools/process/criu/outside.h"
 
 #include "common/protocol/daemon.h"
+#include "common/protocol/rundir.h"
 #include "common/processes/maps.h"
 #include "common/processes/proc.h"
 #include "tools/process/criu/descriptors.h"
@@ -20,6 +21,7 @@
 #define LABEL_SIZE 128
 #define WHY_SIZE   512
 #define CRIU_S     10 /* from the look at a timer to CRIU's, at most */
+#define WAITING    64 /* connections that a Unix socket may have waiting */
 
 /* The reasons on their way to the caller. */
 struct reasons {
@@ -247,6 +249,44 @@ static bool is_daemon(const char *path, const char *process)
 	return (name && !strcmp(name + 1, DAEMON_NAME)) || strstr(process, "(cudawd)");
 }
 
+/* Whether @name is of a socket that cudaw has made in the process @pid: its requests may wait. */
+static bool is_ours(const char *name, pid_t pid)
+{
+	static const char *const suffixes[] = {RUNDIR_SUFFIX, RUNDIR_SHARING_SUFFIX};
+	const char *last = strrchr(name, '/');
+	char own[64];
+
+	for (size_t i = 0; last && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		snprintf(own, sizeof(own), "/%d%s", pid, suffixes[i]);
+		if (!strcmp(last, own))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether a connection waits to be accepted by @listening that CRIU loses, as it does if the other end is outside, or
+ * refuses: with data, or closed [CRIU 4.2, seen].
+ */
+static bool is_waited_for(int netlink, const struct descriptors *mine,
+			  const struct descriptor *listening, bool job)
+{
+	uint32_t ends[WAITING];
+	size_t n = unix_sockets_waiting(netlink, listening->inode, ends, WAITING);
+	char name[LABEL_SIZE];
+
+	if (n && job) {
+		unix_sockets_name(netlink, listening->inode, name, sizeof(name));
+		if (is_ours(name, listening->pid))
+			return false;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (i == WAITING || !descriptors_socket(mine, ends[i]) ||
+		    unix_sockets_unread(netlink, ends[i]))
+			return true;
+	return false;
+}
+
 static void look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
 			    struct reasons *reasons)
 {
@@ -265,6 +305,14 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 			give(reasons,
 			     "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
 			     "not received yet; CRIU may lose it (try again)",
+			     o->fd, label(o->pid, name));
+			continue;
+		}
+		if (netlink >= 0 && is_waited_for(netlink, mine, o, is_job(reasons, o->pid))) {
+			reasons->passes = true;
+			give(reasons,
+			     "descriptor %d of %s has a connection by a Unix socket that it has "
+			     "not accepted yet (try again)",
 			     o->fd, label(o->pid, name));
 			continue;
 		}

@@ -6,11 +6,16 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 
-#define NAME_SIZE 128
+#define NAME_SIZE   128
+#define ANSWER_SIZE 1024
+#define LIST_SIZE   8192 /* the kernel's longest answer is shorter than a page */
+#define LISTENING   10   /* TCP_LISTEN of the kernel's include/net/tcp_states.h */
 
 int unix_sockets_open(void)
 {
@@ -18,10 +23,10 @@ int unix_sockets_open(void)
 }
 
 /*
- * Ask the kernel for the Unix socket @inode. The answer is in @buf. Returns its length; 0: no
- * answer.
+ * Ask the kernel to @show this of the Unix socket @inode. The answer is in @buf. Returns its length;
+ * 0: no answer.
  */
-static ssize_t ask_unix(int netlink, ino_t inode, void *buf, size_t size)
+static ssize_t ask_unix(int netlink, ino_t inode, uint32_t show, void *buf, size_t size)
 {
 	struct {
 		struct nlmsghdr head;
@@ -34,7 +39,7 @@ static ssize_t ask_unix(int netlink, ino_t inode, void *buf, size_t size)
 			.udiag_states = -1,
 			.udiag_ino = inode,
 			.udiag_cookie = {~0U, ~0U},
-			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_NAME},
+			.udiag_show = show},
 	};
 	const struct nlmsghdr *head = buf;
 	ssize_t len;
@@ -69,10 +74,10 @@ static const void *attribute(const void *answer, int type, size_t *len)
 
 uint32_t unix_sockets_peer(int netlink, ino_t inode)
 {
-	_Alignas(struct nlmsghdr) char answer[1024];
+	_Alignas(struct nlmsghdr) char answer[ANSWER_SIZE];
 	uint32_t peer = 0;
 	size_t len = 0;
-	const void *found = ask_unix(netlink, inode, answer, sizeof(answer))
+	const void *found = ask_unix(netlink, inode, UDIAG_SHOW_PEER, answer, sizeof(answer))
 				    ? attribute(answer, UNIX_DIAG_PEER, &len)
 				    : NULL;
 
@@ -81,12 +86,56 @@ uint32_t unix_sockets_peer(int netlink, ino_t inode)
 	return peer;
 }
 
+/* The lengths of its queues; false: the kernel does not tell. */
+static bool find_queues(int netlink, ino_t inode, bool *listens, struct unix_diag_rqlen *queues)
+{
+	_Alignas(struct nlmsghdr) char answer[ANSWER_SIZE];
+	const struct unix_diag_msg *msg = NLMSG_DATA((struct nlmsghdr *)answer);
+	size_t len = 0;
+	const void *found = ask_unix(netlink, inode, UDIAG_SHOW_RQLEN, answer, sizeof(answer))
+				    ? attribute(answer, UNIX_DIAG_RQLEN, &len)
+				    : NULL;
+
+	if (!found || len != sizeof(*queues))
+		return false;
+	*listens = msg->udiag_state == LISTENING;
+	memcpy(queues, found, sizeof(*queues));
+	return true;
+}
+
+size_t unix_sockets_waiting(int netlink, ino_t inode, uint32_t *ends, size_t room)
+{
+	_Alignas(struct nlmsghdr) char answer[LIST_SIZE];
+	struct unix_diag_rqlen queues;
+	const void *found;
+	size_t len = 0;
+	bool listens;
+
+	if (!find_queues(netlink, inode, &listens, &queues) || !listens || !queues.udiag_rqueue)
+		return 0;
+	found = ask_unix(netlink, inode, UDIAG_SHOW_ICONS, answer, sizeof(answer))
+			? attribute(answer, UNIX_DIAG_ICONS, &len)
+			: NULL;
+	memset(ends, 0, room * sizeof(*ends));
+	if (found)
+		memcpy(ends, found, MIN(len, room * sizeof(*ends)));
+	return queues.udiag_rqueue;
+}
+
+uint32_t unix_sockets_unread(int netlink, ino_t inode)
+{
+	struct unix_diag_rqlen queues;
+	bool listens;
+
+	return find_queues(netlink, inode, &listens, &queues) ? queues.udiag_wqueue : 0;
+}
+
 void unix_sockets_name(int netlink, ino_t inode, char *buf, size_t size)
 {
-	_Alignas(struct nlmsghdr) char answer[1024];
+	_Alignas(struct nlmsghdr) char answer[ANSWER_SIZE];
 	char text[NAME_SIZE] = "";
 	size_t len = 0;
-	const char *found = ask_unix(netlink, inode, answer, sizeof(answer))
+	const char *found = ask_unix(netlink, inode, UDIAG_SHOW_NAME, answer, sizeof(answer))
 				    ? attribute(answer, UNIX_DIAG_NAME, &len)
 				    : NULL;
 
