@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
+
+#define QUEUES 0x19800202 /* MQUEUE_MAGIC of the kernel's ipc/mqueue.c */
 
 static enum descriptor_kind find_kind(const char *target)
 {
@@ -33,6 +36,19 @@ static enum descriptor_kind find_kind(const char *target)
 	return DESCRIPTOR_OTHER;
 }
 
+/* mq_overview(7): a queue has a path in a file system of its own, whether that is mounted or not. */
+static bool is_queue(const char *target, const struct descriptor *opened)
+{
+	struct statfs found;
+	char path[64];
+
+	/* So no other file system is asked, which may not answer. */
+	if (*target != '/' || strchr(target + 1, '/'))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", opened->pid, opened->fd);
+	return !statfs(path, &found) && found.f_type == QUEUES;
+}
+
 static bool classify(const char *target, struct descriptor *opened)
 {
 	unsigned long inode = 0;
@@ -45,6 +61,10 @@ static bool classify(const char *target, struct descriptor *opened)
 		opened->kind = DESCRIPTOR_GPU;
 	else
 		opened->kind = find_kind(target);
+	if (opened->kind == DESCRIPTOR_OTHER && is_queue(target, opened)) {
+		opened->kind = DESCRIPTOR_REFUSED;
+		target = "a POSIX message queue";
+	}
 	opened->inode = inode;
 	format_copy(opened->target, sizeof(opened->target), target);
 	return opened->kind != DESCRIPTOR_OTHER;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define LABEL_SIZE 128
@@ -241,6 +242,27 @@ static bool is_sending(const struct descriptor *o)
 	return sending;
 }
 
+/* Whether it is a netlink socket with messages that nobody has read, by proc(5): CRIU refuses it. */
+static bool is_unread_netlink(const struct descriptor *o)
+{
+	static const char name[] = "NETLINK";
+	char path[64], line[256], protocol[sizeof(name)];
+	unsigned long unread = 0, inode = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", o->pid, o->fd);
+	if (getxattr(path, "system.sockprotoname", protocol, sizeof(protocol)) != sizeof(name) ||
+	    memcmp(protocol, name, sizeof(name)) != 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/net/netlink", o->pid);
+	file = fopen(path, "re");
+	while (file && inode != o->inode && fgets(line, sizeof(line), file))
+		sscanf(line, "%*s %*s %*s %*s %lu %*s %*s %*s %*s %lu", &unread, &inode);
+	if (file)
+		fclose(file);
+	return inode == o->inode && unread;
+}
+
 /* The process that uses CUDA leaves cudawd before the image is made. */
 static bool is_daemon(const char *path, const char *process)
 {
@@ -305,6 +327,14 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 			give(reasons,
 			     "a descriptor was sent to descriptor %d of %s, a Unix socket, and "
 			     "not received yet; CRIU may lose it (try again)",
+			     o->fd, label(o->pid, name));
+			continue;
+		}
+		if (is_unread_netlink(o)) {
+			reasons->passes = true;
+			give(reasons,
+			     "descriptor %d of %s is a netlink socket with messages that it has "
+			     "not read (try again)",
 			     o->fd, label(o->pid, name));
 			continue;
 		}
