@@ -19,7 +19,7 @@ import types
 from restorelib import Snapshot, allow_stand_in, directory, need_criu, refused, stands_in
 from simlib import HELD, REPOSITORY, held_back, hold, let_go, unsanitized
 from detached import Detached
-from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, main, until
 import proclib
 
 SYS_CLOCK_NANOSLEEP, SYS_CLONE3, SYS_PIDFD_GETFD, TCP_REPAIR = 230, 435, 438, 19
@@ -460,6 +460,36 @@ def processes_of_other_users_are_not_of_roots_job():
         proclib.send(pid, "KILL")
 
 
+APART = """
+import ctypes, os, signal, sys
+if os.fork() == 0:
+    ctypes.CDLL(None).unshare(0x20000000)
+    os.fork()
+    signal.pause()
+os.execv(sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"])
+"""     # CLONE_NEWPID
+
+
+def numbers(pid):
+    """Of a process, in the PID namespaces of which it is."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(line.split()[1:] for line in file if line.startswith("NSpid:"))
+
+
+def one_in_a_pid_namespace_of_its_own_is_refused():
+    job = Detached(sys.executable, "-c", APART, f"{BUILD}/tests/programs/counter")
+    job.wait_steps(3)
+    until(lambda: len(proclib.descendants(job.pid)) == 2, 20, "both processes below are there")
+    apart = [pid for pid in proclib.descendants(job.pid) if len(numbers(pid)) > len(numbers(job.pid))]
+    if not apart:
+        raise Skip("no PID namespace can be made")
+    said = refused("snapshot", "--stop", job.pid, directory(), code=6)
+    check(f"its process {apart[0]} is in a PID namespace of its own" in said, said)
+    equal(jobs()[job.pid].get("pause"), None, "its last pause")
+    for pid in (job.pid, *proclib.descendants(job.pid)):
+        proclib.send(pid, "KILL")
+
+
 def a_command_that_is_a_part_of_the_job():
     fifo = f"{directory()}.fifo"
     os.mkfifo(fifo)
@@ -482,4 +512,4 @@ main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fai
      what_reaches_out_is_refused_by_name, clients_can_be_closed, none_is_closed_in_vain,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
-     a_command_that_is_a_part_of_the_job)
+     one_in_a_pid_namespace_of_its_own_is_refused, a_command_that_is_a_part_of_the_job)

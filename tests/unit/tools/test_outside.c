@@ -508,6 +508,29 @@ START_TEST(a_connection_to_cudawd_is_in_the_way_except_the_jobs_own)
 }
 END_TEST
 
+/* The kernel answers a connection only while there is room for it in the queue of the socket that listens. */
+START_TEST(connections_that_are_being_made)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t size = sizeof(at);
+	int server = socket(AF_INET, SOCK_STREAM, 0), fd;
+
+	ck_assert_int_eq(bind(server, (void *)&at, size), 0);
+	ck_assert_int_eq(listen(server, 0), 0);
+	ck_assert_int_eq(getsockname(server, (void *)&at, &size), 0);
+	do {
+		struct pollfd made = {.events = POLLOUT};
+
+		ck_assert(!is_a_reason("is connecting to 127.0.0.1:", getpid(), NULL));
+		fd = made.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		connect(fd, (void *)&at, size);
+		if (poll(&made, 1, 0) == 0)
+			break;
+	} while (fd < 64);
+	ck_assert(is_a_reason("is connecting to 127.0.0.1:", getpid(), NULL));
+}
+END_TEST
+
 /* A connection that nobody has accepted yet: the socket that listens at an abstract @name, and its other end. */
 static void connect_unaccepted(const char *name, int ends[2])
 {
@@ -812,6 +835,7 @@ int main(void)
 	tcase_add_test(tc, every_process_has_its_own_network);
 	tcase_add_loop_test(tc, connections_have_both_ends_here, 0, CONNECTIONS);
 	tcase_add_loop_test(tc, a_connection_that_is_closed_after_the_look_is_read_first, 0, 2);
+	tcase_add_test(tc, connections_that_are_being_made);
 	tcase_add_loop_test(tc, connections_by_unix_sockets_are_accepted, 0, REQUEST + 1);
 	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
