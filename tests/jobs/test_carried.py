@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -22,6 +23,7 @@ import gpulib
 from gpulib import BUILD, Skip, check, cudaw, cudaw_ok, equal, main, until
 from restorelib import (Counting, Terminal, allow_stand_in, criu_after, directory, goes_on, need_criu,
                         refused, stands_in, stopped, why_not)
+import proclib
 
 OTHER = 12345
 CAP_SETPCAP, CAP_CHECKPOINT_RESTORE = 8, 40
@@ -173,12 +175,14 @@ def a_deleted_file_of_some_size():
 
 
 class InTerminal(Counting):
-    """A job with a terminal, as a shell would start it."""
+    """A job of two processes with a terminal, as a shell would start it. The second one says all that is typed."""
 
     def __init__(self):
         self.terminals = [Terminal()]
-        slave = self.terminals[0].slave
-        super().__init__(stdin=slave, stdout=slave, stderr=slave)
+        slave, both = self.terminals[0].slave, os.path.join(tempfile.mkdtemp(dir=SCRATCH), "counter")
+        with open(both, "w", encoding="ascii", opener=lambda *file: os.open(*file, 0o700)) as file:
+            file.write(f'#!/bin/sh\nexec 3<&0\ncat <&3 &\nexec {BUILD}/tests/programs/counter "$@"\n')
+        super().__init__(both, stdin=slave, stdout=slave, stderr=slave)
 
     def lines(self):
         return [line for terminal in self.terminals for line in terminal.lines()]
@@ -205,6 +209,10 @@ def a_terminal():
     cudaw_ok("restore", path, stdin=job.terminals[1].slave)
     job.wait_steps(steps + 3)
     check(any("step" in line for line in job.terminals[1].lines()), "it prints elsewhere")
+    os.write(job.terminals[1].master, b"typed\n")
+    until(lambda: job.terminals[1].lines().count("typed") == 2, 30, "it is shown, and said by the other process")
+    for pid in proclib.descendants(job.pid):
+        os.kill(pid, signal.SIGKILL)
     job.finish()
 
 
