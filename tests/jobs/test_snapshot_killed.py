@@ -8,11 +8,13 @@ import collections
 import json
 import os
 import signal
+import subprocess
 import time
 
 from snapshotjobs import contents
-from gpulib import PATIENCE, check, cudaw, cudaw_ok, equal, main, seeded, until
-from restorelib import Counting, Snapshot, directory
+from gpulib import CUDAW, PATIENCE, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
+from restorelib import Counting, Snapshot, directory, pretended_criu
+import proclib
 
 KILLS = 60          # of jobs, and of commands, at the most
 KILLING_S = 12      # after which one that came in time is enough
@@ -43,6 +45,30 @@ def one_that_is_killed_while_criu_works():
             equal(contents(path), before, "what is in the directory")
             if older:
                 cudaw_ok("verify", path)
+
+
+STOPS_ITSELF = """
+[ "$1" = --version ] && { echo Version: 4.2; exit; }
+sh -c 'echo $$ > "$0.new"; mv "$0.new" "$0"; kill -STOP $$' "$0.helper" &
+wait
+"""
+
+
+def what_criu_has_stopped_stays_so():
+    """It waits for a process of its own to stop, and the end of the command does not continue that."""
+    job, criu = Counting(), pretended_criu(STOPS_ITSELF)
+    named = criu["CUDAW_CRIU"] + ".helper"
+    command = subprocess.Popen([CUDAW, "snapshot", str(job.pid), directory()], env={**base_environment(), **criu})
+    until(lambda: os.path.exists(named), 30, "CRIU works")
+    with open(named, encoding="ascii") as file:
+        helper = int(file.read())
+    until(lambda: proclib.state(helper) == "T", 30, "its helper has stopped itself")
+    command.kill()
+    command.wait()
+    equal(proclib.state(helper), "T", "the state of the helper")
+    os.kill(helper, signal.SIGKILL)
+    until(lambda: job.state() == "running", 30, "the job runs on")
+    job.finish()
 
 
 def moments(job, path, found, wanted):
@@ -110,5 +136,5 @@ def commands_killed_at_any_moment():
 
 
 if __name__ == "__main__":
-    main(one_that_is_killed_while_criu_works, jobs_killed_at_any_moment,
+    main(one_that_is_killed_while_criu_works, what_criu_has_stopped_stays_so, jobs_killed_at_any_moment,
          commands_killed_at_any_moment)

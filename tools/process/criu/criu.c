@@ -373,9 +373,14 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 		argv[n++] = *args++;
 	pid = fork();
 	if (pid == 0) {
-		/* Restored processes may use our terminal, which belongs to our group. */
+		/*
+		 * Restored processes may use our terminal, which belongs to our session. For an image
+		 * CRIU has its own: at our end the kernel continues what is stopped in groups that lose
+		 * their last parent in the session (setpgid(2)), and CRIU, which waits for a process of
+		 * its own that has stopped itself, would wait for ever [CRIU 4.2, seen].
+		 */
 		if (what)
-			setpgid(0, 0);
+			setsid();
 		signal(SIGPIPE, SIG_DFL);
 		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
 		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
