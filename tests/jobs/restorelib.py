@@ -3,17 +3,19 @@
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from simlib import SANITIZED, SCRATCH
 from harness import SKIP_STATUS, open_terminal
 from detached import Detached, why_no_criu
-from gpulib import BUILD, CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
+from gpulib import BUILD, CUDAW, PATIENCE, Skip, base_environment, check, cudaw_ok, equal, jobs, until
 from snapshotjobs import ask
 
 # The account of the simulated GPUs has locks of its own on a file that a copy would share.
@@ -96,6 +98,23 @@ def criu_after(verb, command):
     """The one that is used, after a command of the shell where it is to do @verb."""
     criu = os.environ.get("CUDAW_CRIU", "criu")
     return pretended_criu(f'[ "$1" = {verb} ] && {command}\nexec {criu} "$@"\n')
+
+
+def killed_at_any_moment(rng, seconds, *options):
+    """
+    A snapshot that is killed before so many seconds have passed; its exit code. All that it has started has ended, too,
+    as CRIU does by itself: they have a pipe open, also before they are executed.
+    """
+    reads, writes = os.pipe()
+    process = subprocess.Popen([CUDAW, "snapshot", *map(str, options)], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, env=base_environment(), pass_fds=[writes])
+    os.close(writes)
+    time.sleep(rng.uniform(0, seconds))
+    process.kill()
+    process.wait()
+    check(select.select([reads], [], [], 60 * PATIENCE)[0], "CRIU does not end")
+    os.close(reads)
+    return process.returncode
 
 
 def watched_criu(job):

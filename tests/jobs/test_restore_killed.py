@@ -5,12 +5,9 @@ import os
 import random
 import signal
 import subprocess
-import time
 
-from simlib import SCRATCH
-from proclib import with_command
-from gpulib import BUILD, CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
-from restorelib import Counting, directory, need_criu, pretended_criu, refused, unheard
+from restorelib import Counting, directory, killed_at_any_moment, need_criu, pretended_criu, refused, unheard
+from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
 
 KILLS = 15
 
@@ -20,10 +17,6 @@ def real():
                           text=True, check=True).stdout.strip()
 
 
-def criu_runs():
-    return with_command(f"criu dump.*{SCRATCH}")
-
-
 def a_killed_command_loses_nothing():
     need_criu()
     rng = random.Random(4)
@@ -31,13 +24,8 @@ def a_killed_command_loses_nothing():
     job = Counting()
     cudaw_ok("snapshot", job.pid, path)
     for attempt in range(KILLS):
-        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", str(job.pid),
-                                    path], env=base_environment(), stdout=subprocess.DEVNULL)
-        time.sleep(rng.random() * 0.4)
-        command.kill()
-        seen.add(command.wait())
-        # What it had asked for, and CRIU, are seen through.
-        until(lambda: not criu_runs(), 20, "CRIU ends")
+        seen.add(killed_at_any_moment(rng, 0.4, job.pid, path))
+        # What it had asked for is seen through.
         until(lambda: job.state() == "running", 20, f"attempt {attempt}: it runs on")
         cudaw_ok("verify", path)
         job.wait_steps(job.steps() + 2)
@@ -133,13 +121,7 @@ def killed_commands_that_stop_lose_nothing():
     path, seen = directory(), set()
     job = Counting()
     for attempt in range(KILLS):
-        command = subprocess.Popen([os.path.join(BUILD, "bin", "cudaw"), "snapshot", "--stop",
-                                    str(job.pid), path], env=base_environment(),
-                                   stdout=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.05, 0.4))
-        command.kill()
-        command.wait()
-        until(lambda: not criu_runs(), 20, "CRIU ends")
+        killed_at_any_moment(rng, 0.4, "--stop", job.pid, path)
         until(lambda: how(job) in ("gone", "running", "stopped"), 20, f"{attempt}: a state")
         seen.add(how(job))
         if how(job) in ("gone", "stopped"):

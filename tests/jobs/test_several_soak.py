@@ -6,15 +6,14 @@ that. And a snapshot of which any file is damaged, or has no room.
 """
 import os
 import resource
-import select
 import signal
 import subprocess
 import time
 
-from restorelib import allow_stand_in, directory, need_criu, nvml, refused
+from restorelib import allow_stand_in, directory, killed_at_any_moment, need_criu, nvml, refused
 from severallib import Server, Sharing, stopped_and_restored, taken
 from simlib import SCRATCH, unsanitized
-from gpulib import CUDAW, PATIENCE, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
+from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
 import proclib
 
 ROUNDS, KILLS = map(int, os.environ.get("SEVERAL_SOAK", "1 12").split())
@@ -82,16 +81,7 @@ def kills(make, *options):
         job.goes_on()
         for _ in range(KILLS // len(CASES)):
             path = directory()
-            # CRIU has it open, too, also before it is executed; it ends by itself.
-            reads, writes = os.pipe()
-            process = subprocess.Popen([CUDAW, "snapshot", *options, job.id, path], stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, env=base_environment(), pass_fds=[writes])
-            os.close(writes)
-            time.sleep(rng.uniform(0, longest))
-            process.kill()
-            ended = process.wait() != -signal.SIGKILL
-            check(select.select([reads], [], [], 60 * PATIENCE)[0], "CRIU does not end")
-            os.close(reads)
+            ended = killed_at_any_moment(rng, longest, *options, job.id, path) != -signal.SIGKILL
             how = came_through(job, path)
             found[how, ended] = found.get((how, ended), 0) + 1
             equal(links(), [], "the names that are left")
