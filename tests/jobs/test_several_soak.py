@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from restorelib import allow_stand_in, directory, killed_at_any_moment, need_criu, nvml, refused
+from restorelib import allow_stand_in, directory, killed_at_any_moment, need_criu, nvml, refused, stands_in
 from severallib import Server, Sharing, stopped_and_restored, taken
 from simlib import SCRATCH, unsanitized
 from gpulib import CUDAW, base_environment, check, cudaw, cudaw_ok, equal, main, seeded, until
@@ -100,9 +100,11 @@ def files(path):
 
 @unsanitized
 def any_damaged_file_is_found_by_name():
+    """By a restore, too, before a process runs."""
     job = Server()
     path = taken(job, "--stop")
     equal(job.states(), "", "what runs of it")
+    lines = job.lines()
     for name in files(path):
         size = os.path.getsize(name)
         if not size:
@@ -112,14 +114,16 @@ def any_damaged_file_is_found_by_name():
             byte = file.read(1)
             file.seek(size // 2)
             file.write(bytes([byte[0] ^ 0x55]))
-        done = cudaw("verify", path)
+        short = os.path.relpath(name, path)
+        where, what = os.path.split(short)
+        for command in ("verify",) if stands_in() else ("verify", "restore"):
+            done = cudaw(command, path)
+            check(done.returncode, f"{short} is damaged, and {command} does not find it")
+            check(where in done.stderr and what in done.stderr, f"{short} is damaged: {command} says {done.stderr}")
+            equal((job.states(), job.lines()), ("", lines), f"what runs, and has been printed, with a damaged {short}")
         with open(name, "r+b") as file:
             file.seek(size // 2)
             file.write(byte)
-        short = os.path.relpath(name, path)
-        check(done.returncode, f"{short} is damaged, and verify does not find it")
-        where, what = os.path.split(short)
-        check(where in done.stderr and what in done.stderr, f"{short} is damaged: {done.stderr}")
     cudaw_ok("verify", path)
 
 
