@@ -36,8 +36,9 @@ def kind(name):
 
 @unsanitized
 def a_server_without_cuda_and_engines_over_tcp():
+    """With a file of /dev/shm, which a rollback gives its old contents."""
     need_criu()
-    job = Server("--bytes", 1 << 18)
+    job = Server("--bytes", 1 << 18, "--shares", 1)
     stopped_and_restored(job)
     path = rolled_back(job)
     cudaw_ok("snapshot", "--stop", job.id, path)

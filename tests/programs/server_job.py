@@ -11,6 +11,8 @@ with its own. With --engines N there are so many engines, which get each request
 With --watches LIBRARY DEVICE the client counts the GPUs by that NVML of the tests before each request. With --watchers N
 so many children of it count them all the time, and print "watcher PID".
 
+With --shares 1 the first process counts its answers in a file of /dev/shm, which the client compares, too.
+
 With --connects PORT the first process connects to that port of this machine, and leaves it at that.
 
 With --inits 1 the first process initialises CUDA, and makes no other call of it. The process that --title names overwrites its environment, as Python's setproctitle does unless SPT_NOENV is set.
@@ -24,6 +26,7 @@ import signal
 import socket
 import sys
 import time
+from multiprocessing import shared_memory
 
 PR_SET_PDEATHSIG = 1
 
@@ -96,7 +99,7 @@ def start_watchers(count, watches, pause_s):
             time.sleep(pause_s)
 
 
-def client(port, size, pause_s, watches, watchers):
+def client(port, size, pause_s, watches, watchers, shared):
     die_with_parent()
     start_watchers(watchers, watches, pause_s)
     look = watch(*watches) if watches else lambda: None
@@ -106,6 +109,8 @@ def client(port, size, pause_s, watches, watchers):
         step += 1
         total += step
         look()
+        if shared and int.from_bytes(shared.buf[:8], "little") != step - 1:
+            raise SystemExit(f"server_job: step {step}: {int.from_bytes(shared.buf[:8], 'little')} answers are shared")
         connection.sendall(step.to_bytes(8, "little") * (size // 8))
         answer = read(connection, 8)
         if answer is None:
@@ -132,11 +137,13 @@ def main():
     parser.add_argument("--inits", type=int, default=0)
     parser.add_argument("--watches", nargs=2)
     parser.add_argument("--watchers", type=int, default=0)
+    parser.add_argument("--shares", type=int, default=0)
     parser.add_argument("--connects", type=int)
     parser.add_argument("--title", choices=("server", "engine"))
     args = parser.parse_args()
     if args.inits:
         call(ctypes.CDLL("libcuda.so.1").cuInit(0))
+    shared = shared_memory.SharedMemory(create=True, size=8) if args.shares else None
     outside = args.connects and socket.create_connection(("127.0.0.1", args.connects))
     ended = []
     signal.signal(signal.SIGINT, lambda *_: ended.append(True))
@@ -159,7 +166,7 @@ def main():
             mine.close()
         # At its end the server closes the connection, also while a request is under way.
         with contextlib.suppress(ConnectionError):
-            client(for_clients_port, args.bytes, args.step_ms / 1000, args.watches, args.watchers)
+            client(for_clients_port, args.bytes, args.step_ms / 1000, args.watches, args.watchers, shared)
         os._exit(0)
     from_client = for_clients.accept()[0]
     while not ended:
@@ -171,8 +178,12 @@ def main():
         answers = {read(to_engine, 8) for to_engine in to_engines}
         if None in answers or len(answers) > 1:
             sys.exit(f"server_job: an engine is gone, or has another answer: {answers}")
+        if shared:
+            shared.buf[:8] = (int.from_bytes(shared.buf[:8], "little") + 1).to_bytes(8, "little")
         from_client.sendall(answers.pop())
     from_client.close()
+    if shared:
+        shared.unlink()
     os.wait()
     for connection in (*to_engines, *([outside] if outside else [])):
         connection.close()
