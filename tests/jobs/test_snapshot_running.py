@@ -15,6 +15,7 @@ from simlib import HELD, MIB, SCRATCH, hold, is_quiet, let_go, let_through, pass
 from gpulib import (BUILD, CUDAW, PATIENCE, Group, Job, Skip, base_environment, check, cudaw, cudaw_ok,
                     equal, main, until)
 from restorelib import IMAGE, WAITS, pretended_criu
+from proclib import descendants
 from snapshotjobs import LARGE_MIB, ask, contents, counter, finish, directory, told
 
 
@@ -215,6 +216,21 @@ def one_of_another_pid_namespace_is_not_taken_for_another():
 
 
 @unsanitized
+def the_init_of_a_container_is_refused():
+    """No restore can give its id, 1. The command enters the job's namespaces, as one does with a container's."""
+    job = [*in_a_pid_namespace("--mount-proc"), CUDAW, "run", COUNTER, "--steps", "1000000", "--step-ms", "10"]
+    with subprocess.Popen(job, env=base_environment(), stdout=subprocess.PIPE, text=True) as container:
+        until(lambda: container.stdout.readline() == "step 3\n", 30, "step 3")
+        init, = descendants(container.pid)
+        inside = ["nsenter", "--target", str(init), "--pid", "--mount"]
+        done = subprocess.run([*inside, CUDAW, "snapshot", "1", directory()], check=False, timeout=100 * PATIENCE,
+                              env={**base_environment(), **pretended_criu(WAITS)}, capture_output=True, text=True)
+        container.kill()
+    equal(done.returncode, 6, f"the exit code ({done.stderr})")
+    check("its process 1 is the init of a container, whose id no restore can give" in done.stderr, done.stderr)
+
+
+@unsanitized
 def an_id_may_have_seven_digits():
     """As many as /proc/sys/kernel/pid_max allows; the command runs in the job's PID namespace."""
     path, log = directory(), directory()
@@ -340,7 +356,8 @@ if __name__ == "__main__":
          what_was_changed_is_written_anew,
          a_full_disk_is_no_harm, a_directory_of_others_is_no_harm,
          what_a_killed_one_left_makes_room_first,
-         one_of_another_pid_namespace_is_not_taken_for_another, an_id_may_have_seven_digits,
+         one_of_another_pid_namespace_is_not_taken_for_another, the_init_of_a_container_is_refused,
+         an_id_may_have_seven_digits,
          a_copy_that_fails_is_no_harm,
          what_cannot_be_unmapped_runs_on, a_process_image_needs_the_whole_gpu,
          a_resume_calls_it_off, one_at_a_time, what_goes_to_disk_is_read_back_from_there)
