@@ -41,8 +41,7 @@ def preempted():
     """Both fit only one after the other. Slurm's restart changes nothing."""
     cluster, low, pid, high = begin_preempted()
     for server in ("slurmd", "slurmctld"):
-        cluster.kill(server)
-        cluster.start(server)
+        cluster.restart(server)
     until(lambda: high.state() == "RUNNING", 30, "slurmctld answers")
     high.wait_steps(10)
     check_suspended(low, pid)
