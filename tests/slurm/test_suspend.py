@@ -92,6 +92,34 @@ def a_step_of_two_tasks():
     equal(job.said().count("every word right"), 2, "how many tasks verified their memory")
 
 
+def workers_in_sessions_of_their_own():
+    """As torchrun starts them: the kernel ignores SIGTSTP there. Both give the GPU up, whichever of them is signalled;
+    Slurm's SIGSTOP then stops them.
+    """
+    cluster = Cluster()
+    worker = f"setsid {COUNTER} --mib 60 --verify 1 --steps 10000000 --step-ms 2 &"
+    low = cluster.submit(f"{worker}\n{worker}\nwait", *WHOLE)
+    low.wait_steps(10)
+    until(lambda: len(low.rows()) == 2, 30, "both processes have joined cudawd")
+    pids = [row["pid"] for row in low.rows()]
+    for pid in pids:
+        os.kill(pid, signal.SIGTSTP)
+        until(lambda: on_gpu(low) == 0, 30, "both have given their memory")
+        equal([is_stopped(each) for each in pids], [False, False], "if they are stopped")
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: all(row["state"] == "runs" for row in low.rows()), 30, "both run")
+    high = cluster.counting(200, *WHOLE, partition="high")
+    high.wait_steps(10, 100)
+    for pid in pids:
+        check_suspended(low, pid)
+    high.finish()
+    low.wait_steps(10)
+    for pid in pids:
+        os.kill(pid, signal.SIGINT)
+    low.wait_state("COMPLETED")
+    equal(low.said().count("every word right"), 2, "how many workers verified their memory")
+
+
 def killed_while_suspended():
     _, low, pid, high = begin_preempted()
     os.kill(pid, signal.SIGKILL)
@@ -132,4 +160,5 @@ def several_on_a_gpu():
         job.finish()
 
 
-main(by_hand, preempted, several_processes, a_step_of_two_tasks, killed_while_suspended, time_slices, several_on_a_gpu)
+main(by_hand, preempted, several_processes, a_step_of_two_tasks, workers_in_sessions_of_their_own,
+     killed_while_suspended, time_slices, several_on_a_gpu)
