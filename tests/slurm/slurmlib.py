@@ -2,6 +2,7 @@
 """A Slurm of the test's own: slurmctld and slurmd without munge and systemd, in a directory and on ports of its own.
 Its GPU is the simulated one, which four jobs may have at a time (shards), and whose memory cudawd gives out.
 """
+import contextlib
 import getpass
 import json
 import os
@@ -18,7 +19,7 @@ from simlib import MIB, REPOSITORY, SCRATCH, is_stopped, knows_gpu  # noqa: E402
 from gpulib import BUILD, base_environment, cudaw_ok, equal  # noqa: E402
 from harness import PATIENCE, Failure, Skip, after_case, check, ends_with_us, until  # noqa: E402
 from daemons import start_daemon  # noqa: E402
-from proclib import send, with_environment  # noqa: E402
+from proclib import fields, send, with_environment  # noqa: E402
 
 MEMORY_MIB, CONTEXT_MIB, MARGIN_MIB = 288, 16, 16
 COUNTER = f"{BUILD}/tests/programs/counter"
@@ -96,9 +97,11 @@ def read(path):
 
 
 class Cluster:
-    """One machine. @options are cudawd's, and @env goes to all of its jobs."""
+    """One machine. @options are cudawd's, @conf are more lines for slurm.conf, which Slurm knows since that version,
+    and @env goes to all of its jobs.
+    """
 
-    def __init__(self, *options, **env):
+    def __init__(self, *options, conf="", since=(0, 0), **env):
         for server in SERVERS:
             if not shutil.which(server, path=f"{os.environ['PATH']}:/usr/sbin"):
                 raise Skip(f"no {server} here: make deps-slurm")
@@ -107,13 +110,16 @@ class Cluster:
             os.makedirs(f"{self.path}/{directory}")
         write(f"{self.path}/slurm.conf", CONF.format(host=socket.gethostname().split(".")[0], path=self.path,
                                                      ports=free_ports(2), user=getpass.getuser(),
-                                                     repository=REPOSITORY))
+                                                     repository=REPOSITORY) + conf)
         write(f"{self.path}/gres.conf", GRES)
         self.env = {**base_environment(), "SLURM_CONF": f"{self.path}/slurm.conf", "STEP_LINGER": "",
                     "PATH": f"{BUILD}/bin:{os.environ['PATH']}:/usr/sbin", "CUDAW_TURNS": "user",
                     "CUDAW_SIM_MEMORY": str(MEMORY_MIB * MIB), "CUDAW_SIM_CONTEXT": str(CONTEXT_MIB * MIB),
                     "CUDAW_RELEASE": "memory", **env}
         self.servers = {}
+        version = re.search(r" (\d+)\.(\d+)", self.run_ok("slurmctld", "-V"))
+        if (int(version[1]), int(version[2])) < since:
+            raise Skip(f"Slurm{version[0]} does not have {conf.strip()}")
         clusters.append(self)
         for server in SERVERS:
             self.start(server)
@@ -173,6 +179,11 @@ class Cluster:
     def nothing_is_left(self):
         """What is left is killed: a job, too, that slurmctld does not know. It would disturb the next case."""
         left = with_environment(f"SLURM_CONF={self.path}/slurm.conf")
+        for pid in left[:]:
+            with contextlib.suppress(OSError):
+                parent = int(fields(pid)[1])
+                if read(f"/proc/{parent}/comm") == "slurmstepd\n":     # which shows no environment
+                    left.append(parent)
         for pid in left:
             send(pid, "KILL")
         return not left
