@@ -164,9 +164,9 @@ void engine_release_kept(struct engine_op *op);
 void engine_resume(struct engine_op *op);
 
 /*
- * Take at least op->bytes more of the memory off the GPU, or all that is there. A running job is
- * brought to rest as by a pause, within the timeout; release must be RELEASE_MEMORY. Each region is
- * unmapped as soon as it is copied, while others are being copied; always the same ones go first.
+ * Take at least op->bytes more of the memory off the GPUs, of each at least the same part of what is there, or all that is
+ * there. A running job is brought to rest as by a pause, within the timeout; release must be RELEASE_MEMORY. Each region
+ * is unmapped as soon as it is copied, while others are being copied; always the same ones go first.
  * If it fails before anything is unmapped, a job that ran runs on. Else the job keeps what is on the
  * GPU, and stays at rest; nothing is lost. With progress.hold nothing is unmapped before there is room for all that
  * goes, here and in the processes that share memory with this one. If there are some, the job then stays at rest,

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A region's place in the stack: behind this part of its GPU's memory. */
+/*
+ * A region's place in the stack: it ends at this part of its GPU's memory. So what goes out with a part of the stack is
+ * that part of each GPU, and at most one more region of each.
+ */
 struct place {
 	double part;
 	size_t region;
@@ -28,15 +31,15 @@ static int compare_places(const void *a, const void *b)
 /* Put @regions, in address order, into the order of the stack. */
 static void order_regions(struct saved *s, const struct vmem_region *regions, struct place *places)
 {
-	double all[GPU_MAX] = {0}, before[GPU_MAX] = {0};
+	double all[GPU_MAX] = {0}, to[GPU_MAX] = {0};
 
 	for (size_t i = 0; i < s->nregions; i++)
 		all[regions[i].dev] += (double)regions[i].size;
 	for (size_t i = 0; i < s->nregions; i++) {
 		CUdevice dev = regions[i].dev;
 
-		places[i] = (struct place){before[dev] / all[dev], i};
-		before[dev] += (double)regions[i].size;
+		to[dev] += (double)regions[i].size;
+		places[i] = (struct place){to[dev] / all[dev], i};
 	}
 	qsort(places, s->nregions, sizeof(*places), compare_places);
 	for (size_t i = 0; i < s->nregions; i++) {
@@ -306,7 +309,7 @@ size_t saved_granule_at(const struct saved *s, CUdeviceptr address)
 			high = mid;
 	}
 	r = &s->regions[s->by_address[low]];
-	if (!s->nregions || address < r->start || address - r->start >= r->size)
+	if (address < r->start || address - r->start >= r->size)
 		return SIZE_MAX;
 	return s->first_granule[s->by_address[low]] + (address - r->start) / VMEM_GRANULE;
 }

@@ -7,9 +7,10 @@
  * the GPU idle, by the engine's thread.
  *
  * What is out is a stack: the regions from @in on. More regions go out from the end of the list, and
- * come back from @in on, so what stays on the GPU never moves. The regions of each GPU are in address order, and those
- * of several are mixed so that any part of the stack has about the same part of each GPU's. The saved data of a region that came
- * back stays valid until the program runs, or it is let go: if it goes out again, it is not copied again.
+ * come back from @in on, so what stays on the GPU never moves. The regions of each GPU are in
+ * address order, and those of several are mixed so that any end of the stack has about the same part
+ * of each GPU's. The saved data of a region that came back stays valid until the program runs, or it
+ * is let go: if it goes out again, it is not copied again.
  *
  *	regions		| on the GPU      | on the GPU, and saved | out: saved alone |
  *			0                 copied                  in                 nregions
