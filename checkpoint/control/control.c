@@ -179,10 +179,8 @@ static void look_once(void)
 		answers_ready(control_operation(job_now()) == OP_FILL);
 		operation_say_ready();
 	}
-	if (operation_take_end()) {
-		turn_gave();
-		job_end_operation();
-	}
+	if (operation_take_end())
+		job_end_operation(turn_gave);
 	signals_take();
 	job_look_for_caller();
 	look_at_signals();

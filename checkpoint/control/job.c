@@ -332,7 +332,7 @@ static void tell_history(enum operation op, bool ok, const char *what)
 		history_saved(operation_plan()->path);
 }
 
-void job_end_operation(void)
+void job_end_operation(void (*say_what_is_left)(void))
 {
 	const struct engine_result *result = operation_result(), *written = operation_written();
 	enum operation op = control_operation(&state);
@@ -352,6 +352,7 @@ void job_end_operation(void)
 		bound = result->code == END_UNSUPPORTED;
 	rested = op == OP_PROBE && result->code == END_OK;
 	send_moved();
+	say_what_is_left();
 	if (op == OP_YIELD && engine_is_paused())
 		answers_moved("mapped", operation_mapped());
 	if (op == OP_YIELD && result->code == END_OK)

@@ -33,8 +33,11 @@ void job_give_order(const struct hold_order *order);
 /* Begin what is wanted, or tell those who wait for it that it is so already. */
 void job_settle(void);
 
-/* The operation has ended (operation_take_end()). */
-void job_end_operation(void);
+/*
+ * The operation has ended (operation_take_end()). @say_what_is_left (turn_gave()) is called when it is said how much
+ * has moved, and before the rest of its end.
+ */
+void job_end_operation(void (*say_what_is_left)(void));
 
 /*
  * If it is time: try again to begin an operation that had no thread; pause a job again whose resume got no

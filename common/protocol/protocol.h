@@ -128,10 +128,10 @@
  *
  * For a program that lets jobs take turns on a GPU:
  *
- *	yield BYTES [TIMEOUT_MS] [hold|context]	take at least BYTES more of the memory that cudaw carries off the
- *				GPUs, of each at least the same part of what is there, or all. A
- *				running job first comes to rest, within TIMEOUT_MS. "context": if no memory is left then, the context
- *				goes, too
+ *	yield BYTES [TIMEOUT_MS] [hold|context]	take at least BYTES more of the memory that cudaw
+ *				carries off the GPUs, of each at least the same part of what is there, or
+ *				all. A running job first comes to rest, within TIMEOUT_MS. "context": if no
+ *				memory is left then, the context goes, too
  *	room BYTES [hold]	so much of it may be on the GPUs, in all; a later line says more
  *
  * The first yield of a client takes the lease of the job, which then does not run until all of its
@@ -228,9 +228,9 @@
  * The job sends, beside what belongs to yield and room,
  *
  *	need, state		when they change: need within a second, or 100 ms while it is watched, and
- *				before the "mapped" of a yield. All needs come before "grow", behind the
- *				end of a yield or fill, and before a new state. None comes while memory
- *				moves. 0 0: nothing is left there
+ *				between the last "freed" of a yield and its "mapped". All needs come once
+ *				more before "grow", behind the end of a yield or fill, and before a new
+ *				state. None comes while memory moves. 0 0: nothing is left there
  *	want			while the lease is gone: the program waits in a call, or the user has
  *				resumed the job. Said once, and again after each pause; it holds until the
  *				job has its lease again, also over a pause

@@ -52,6 +52,9 @@ def turns():
         freed = lease.take(size)
         check(freed >= min(size, SIZE_MIB * MIB), f"{freed} bytes were freed")
         left = lease.last("mapped")
+        # What it has freed would count twice if it still came behind that.
+        words = [line.split()[0] for line in lease.seen if line.startswith(("freed ", "need ", "mapped "))]
+        equal(words[-3:], ["freed", "need", "mapped"], "the last words of its memory")
         mapped, total = lease.need()
         equal((mapped, total), (left, left + freed), "the need of a job that is out")
         equal(lease.until("state"), "waiting", "the state that it says")

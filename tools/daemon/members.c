@@ -252,6 +252,7 @@ static bool take_need(struct member *m, const struct line *line, double now)
 	n->told = true;
 	n->mapped = line->number[0];
 	n->total = line->number[1];
+	m->told = m->freed;
 	if (m->moved && m->hand == HAND_NONE) {
 		m->moved = false;
 		m->still_ms = now;

@@ -53,6 +53,7 @@ struct member {
 	double since_ms; /* of the hand-over under way */
 	double heard_ms; /* its last line then, or when a line is to come at the earliest */
 	size_t freed;    /* by its last yield */
+	size_t told;     /* the part of it that is in what it says it needs */
 	size_t room;     /* that it was given last, of HAND_IN */
 	uint32_t behind; /* the process that it was told of ("behind"); 0: none */
 	size_t needs;    /* more than is there on a GPU, as it was told ("unfit"); 0: it was not */

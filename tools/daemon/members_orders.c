@@ -3,6 +3,7 @@
 #include "tools/daemon/member.h"
 #include "common/clock.h"
 #include "common/protocol/pact.h"
+#include "common/size.h"
 #include "common/text.h"
 #include "tools/daemon/gpus.h"
 #include "tools/daemon/rescue.h"
@@ -50,7 +51,7 @@ static void order_yield(struct member *m, const struct party_order *order, doubl
 	begin_hand(m, HAND_OUT, now);
 	for (int gpu = 0; gpu < TURNS_GPUS && order->context; gpu++)
 		m->need[gpu].out = m->need[gpu].context;
-	m->freed = 0;
+	m->freed = m->told = 0;
 	m->looked_ms = 0;
 	m->heard_ms += order->timeout_ms;
 	if (order->timeout_ms)
@@ -160,7 +161,7 @@ static size_t kept_on(const struct member *m, int gpu)
 	for (int i = 0; i < TURNS_GPUS; i++)
 		gpus += m->need[i].total > 0;
 	if (m->hand == HAND_OUT && gpus == 1)
-		return n->mapped > m->freed ? n->mapped - m->freed : 0;
+		return size_less(n->mapped, m->freed - m->told);
 	if (m->hand == HAND_IN && gpus == 1 && m->room < room)
 		room = m->room;
 	return m->hand == HAND_IN && room > n->mapped ? room : n->mapped;

@@ -60,7 +60,10 @@ bool turn_is_on(void);
  */
 bool turn_stops(bool stops);
 
-/* An operation has ended, and that is not said yet: of a yield, say how much of the memory is left on each GPU. */
+/*
+ * An operation has ended, and how much it has moved is said: of a yield, say how much of the memory is left on each GPU.
+ * The rest of what is said of its end follows.
+ */
 void turn_gave(void);
 
 /* True if the daemon has done so. */
