@@ -185,6 +185,30 @@ START_TEST(one_with_two_gpus_gives_the_same_part_of_each)
 }
 END_TEST
 
+/* It has said how much it has taken back, but not where. */
+START_TEST(one_with_two_gpus_that_takes_its_memory_back_gives_all)
+{
+	uint32_t two, one;
+
+	two = parties_join(w.parties, 1000, "two", TURNS_BATCH, 1, w.now);
+	need_two(two, 60 * MIB, 60 * MIB);
+	one = join_on("one", 0, 40, 40);
+	parties_grow(w.parties, one, 1, 0, 60 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, two);
+	need_two(two, 0, 60 * MIB);
+	end_move(two, 0);
+	parties_need(w.parties, one, 0, 100 * MIB, 100 * MIB, w.now);
+	parties_want(w.parties, two, w.now);
+	wait_for_order(PARTY_YIELD, one);
+	end_move(one, 40 * MIB);
+	parties_want(w.parties, one, w.now);
+	ck_assert(is_ordered(PARTY_ROOM, two));
+	parties_mapped(w.parties, two, 100 * MIB, w.now);
+	wait_for_order(PARTY_YIELD, two);
+	ck_assert_uint_eq(ordered_bytes(PARTY_YIELD, two), TURNS_ALL);
+}
+END_TEST
+
 /* Of a few bytes at a time. */
 START_TEST(words_of_several_that_free_little_keep_no_gpu)
 {
@@ -650,6 +674,7 @@ int main(void)
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
 	tcase_add_test(cases, one_with_two_gpus_gives_the_same_part_of_each);
+	tcase_add_test(cases, one_with_two_gpus_that_takes_its_memory_back_gives_all);
 	tcase_add_loop_test(cases, one_whose_growth_failed_gives_its_part, 0, 2);
 	tcase_add_test(cases, room_comes_while_others_give);
 	tcase_add_test(cases, one_that_gives_nothing_keeps_no_room_back);

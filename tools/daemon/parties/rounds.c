@@ -124,8 +124,8 @@ static uint64_t part_on(struct parties *p, const struct party *party, const stru
 
 /*
  * What @m gives of what its job is to give: its part of that on its GPU, nothing where the GPU lacks nothing. One with
- * several GPUs gives the same part of each: the largest of these. One of which it is not known where its memory is
- * gives everything.
+ * several GPUs gives the same part of each: the largest of these. One of which it is not known where its memory is, as
+ * while it takes some back, gives everything.
  */
 static uint64_t part_of(struct parties *p, const struct party *party, const struct process *m)
 {
@@ -139,8 +139,9 @@ static uint64_t part_of(struct parties *p, const struct party *party, const stru
 		if (g == gpu || m->mapped[g])
 			bytes = size_max(bytes, part_on(p, party, m, g));
 	}
-	return party->follows || party->bytes == TURNS_ALL || (gpu < 0 && known < 2) ? TURNS_ALL
-										     : bytes;
+	return party->follows || party->bytes == TURNS_ALL || (gpu < 0 && (known < 2 || m->room))
+		       ? TURNS_ALL
+		       : bytes;
 }
 
 /* The books have given room for all that its processes need, on each GPU. */
