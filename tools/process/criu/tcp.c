@@ -6,10 +6,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -322,6 +324,17 @@ struct ending {
 	size_t *closed;
 };
 
+/* The other end may have closed it after it was looked for in the kernel's lists, and what it sent before would be lost. */
+static bool is_left_unread(int fd)
+{
+	struct tcp_info info;
+	socklen_t size = sizeof(info);
+	int unread;
+
+	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) &&
+	       info.tcpi_state == TCP_IS_LEFT && !ioctl(fd, SIOCINQ, &unread) && unread;
+}
+
 /* tcp(7) calls this "disconnect"; it takes no privilege. */
 static int end(void *arg, int fd)
 {
@@ -333,6 +346,8 @@ static int end(void *arg, int fd)
 		return -errno;
 	if (!has_inode(ending->sockets, st.st_ino))
 		return 0;
+	if (is_left_unread(fd))
+		return -EAGAIN;
 	if (connect(fd, &nobody, sizeof(nobody)))
 		return -errno;
 	++*ending->closed;
