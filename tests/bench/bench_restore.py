@@ -105,8 +105,9 @@ class Bench:
                 ended = command.poll() is not None
                 return over
             until(is_over, TIMEOUT_S, "the snapshot, and an answer after it")
-            said = json.loads(command.communicate()[0])
+            text = command.communicate(timeout=TIMEOUT_S)[0]
         equal(command.returncode, 0, "the exit code of cudaw snapshot")
+        said = json.loads(text)
         self.show_phases("snapshot", said)
         return said["totals"]["written"] + said["image"], longest
 

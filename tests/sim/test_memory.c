@@ -573,7 +573,7 @@ START_TEST(test_shared_device)
 }
 END_TEST
 
-/* A process whose environment says nothing of the devices, as that of a command, may come first. */
+/* A process whose environment says nothing of the memory, as that of a command, may come first. */
 START_TEST(test_shared_memory_is_told)
 {
 	close(mkstemp(shared_path));
