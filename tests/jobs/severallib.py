@@ -13,9 +13,19 @@ import types
 from restorelib import directory, nvml, refused, stands_in
 from detached import Detached
 from simlib import SCRATCH
-from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, jobs, until
+from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, is_pending, jobs, until
 from json_docs import check_documented
 import proclib
+
+
+def state(pid):
+    """As in ps(1); a process that was told to stop, and has not yet run since, is stopped."""
+    try:
+        stops = is_pending(pid, signal.SIGSTOP)
+    except OSError:
+        stops = False
+    found = proclib.state(pid)
+    return "T" if stops and found not in "XZ" else found
 
 
 class Several(Detached):
@@ -36,7 +46,7 @@ class Several(Detached):
     def states(self):
         """Of its processes, as in ps(1); without those that are gone, or that nobody has waited for."""
         self.process.poll()
-        return "".join(sorted({proclib.state(pid) for pid in self.pids} - {"X", "Z"}))
+        return "".join(sorted({state(pid) for pid in self.pids} - {"X", "Z"}))
 
     def goes_on(self):
         until(lambda: self.cuda_states() == {"running"}, 60, "all run")
