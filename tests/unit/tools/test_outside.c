@@ -426,19 +426,23 @@ START_TEST(connections_have_both_ends_here)
 }
 END_TEST
 
-/* In a process that has the connection @fd to its parent, which ends it once it reads @looked, and then @over. */
-static void look_and_close(int fd, int looked, int over)
+/*
+ * In a process that has the connection @fd to its parent, and alone once it reads @turns. The parent ends it once it
+ * reads @looked, and then @turns.
+ */
+static void look_and_close(int fd, int looked, int turns)
 {
 	struct tcp_sockets closable = {0};
 	struct pollfd end = {.fd = fd, .events = POLLRDHUP};
 	size_t closed = 0;
 	char byte;
 
+	ck_assert_int_eq(read(turns, &byte, 1), 1);
 	find_tree();
 	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, &closable, keep_first, NULL);
 	ck_assert_uint_eq(closable.n, 1);
 	close(looked);
-	ck_assert_int_eq(read(over, &byte, 1), 0);
+	ck_assert_int_eq(read(turns, &byte, 1), 0);
 	ck_assert_int_eq(poll(&end, 1, -1), 1);
 	ck_assert_int_eq(tcp_end(&tree, &closable, &closed), -EAGAIN);
 	ck_assert_uint_eq(closed, 0);
@@ -452,30 +456,31 @@ static void look_and_close(int fd, int looked, int over)
 /* Whoever has closed it, perhaps half of it before the look, would not hear that it is not read. */
 START_TEST(a_connection_that_is_closed_after_the_look_is_read_first)
 {
-	int ends[2], looked[2], over[2], status;
+	int ends[2], looked[2], turns[2], status;
 	bool half_closed = _i;
 	char byte;
 
 	ck_assert(connect_here(ends, true));
 	ck_assert_int_eq(pipe(looked), 0);
-	ck_assert_int_eq(pipe(over), 0);
+	ck_assert_int_eq(pipe(turns), 0);
 	if (half_closed) {
 		ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
 		ck_assert_int_eq(shutdown(ends[1], SHUT_WR), 0);
 	}
 	if (!fork()) {
 		close(ends[1]);
-		close(over[1]);
-		look_and_close(ends[0], looked[1], over[0]);
+		close(turns[1]);
+		look_and_close(ends[0], looked[1], turns[0]);
 		_exit(0);
 	}
 	close(ends[0]);
 	close(looked[1]);
+	ck_assert_int_eq(write(turns[1], "x", 1), 1);
 	ck_assert_int_eq(read(looked[0], &byte, 1), 0);
 	if (!half_closed)
 		ck_assert_int_eq(send(ends[1], "x", 1, 0), 1);
 	close(ends[1]);
-	close(over[1]);
+	close(turns[1]);
 	ck_assert_int_gt(wait(&status), 0);
 	ck_assert_int_eq(status, 0);
 }
