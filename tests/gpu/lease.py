@@ -42,7 +42,7 @@ class Lease:
     def phase(self, name):
         """How many seconds that phase of the last yield took."""
         words = (line.split() for line in self.seen if line.startswith("yield_phase "))
-        return next(float(ms) / 1000 for _, phase, ms in words if phase == name)
+        return next(int(us) / 1e6 for _, phase, us in words if phase == name)
 
     def take(self, size):
         """Returns how many bytes were freed; self.last("mapped") is what is left."""
