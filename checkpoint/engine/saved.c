@@ -96,7 +96,11 @@ static int cut_pieces(struct saved *s)
 		s->first_piece[i] = s->npieces;
 		for (CUdeviceptr dev = r->start; left; left -= size, dev += size * VMEM_GRANULE) {
 			size = size_min(left, limit);
-			s->pieces[s->npieces++] = (struct transfer_piece){r->ctx, dev, first, size};
+			s->pieces[s->npieces++] = (struct transfer_piece){.ctx = r->ctx,
+									  .gpu = r->dev,
+									  .dev = dev,
+									  .first = first,
+									  .count = size};
 			first += size;
 		}
 	}

@@ -31,6 +31,7 @@
 struct worker {
 	struct transfer *transfer;
 	const struct cuda_driver *drv;
+	size_t gpu;             /* whose pieces it moves, in transfer.gpus */
 	CUcontext ctx;          /* of the streams */
 	CUstream streams[2];    /* one for each buffer */
 	char *buffers;          /* both, in one piece; NULL before the first use */
@@ -410,18 +411,46 @@ static bool settle(const struct worker *w)
 	return settled || !w->drv->cuCtxSynchronize();
 }
 
+/* Under lock. */
+static bool next_of_gpu(struct transfer *t, CUdevice gpu, size_t *piece)
+{
+	while (t->next[gpu] < t->count) {
+		size_t i = t->next[gpu]++;
+
+		*piece = t->backwards ? t->count - 1 - i : i;
+		if (t->pieces[*piece].gpu == gpu)
+			return true;
+	}
+	return false;
+}
+
+/* Of its own GPU, or of the next one that has some left. */
+static bool next_piece(struct worker *w, size_t *piece)
+{
+	struct transfer *t = w->transfer;
+	bool found = false;
+
+	if (!workers_go_on(&t->workers))
+		return false;
+	pthread_mutex_lock(&t->lock);
+	for (size_t i = 0; i < t->ngpus && !found; i++)
+		found = next_of_gpu(t, t->gpus[(w->gpu + i) % t->ngpus], piece);
+	pthread_mutex_unlock(&t->lock);
+	return found;
+}
+
 static void *worker_main(void *arg)
 {
 	struct transfer *t = arg;
 	struct worker w = {.transfer = t,
 			   .drv = t->drv,
+			   .gpu = __atomic_fetch_add(&t->begun, 1, __ATOMIC_RELAXED),
 			   .buffer = t->bytes < SMALL_BYTES ? SMALL_BUFFER : LARGE_BUFFER};
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	size_t i;
+	size_t piece;
 
 	w.drv->cuThreadExchangeStreamCaptureMode(&mode);
-	while (workers_next(&t->workers, &i)) {
-		size_t piece = t->backwards ? t->count - 1 - i : i;
+	while (next_piece(&w, &piece)) {
 		const struct transfer_piece *p = &t->pieces[piece];
 		int error;
 
@@ -453,6 +482,22 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+static void find_gpus(struct transfer *t)
+{
+	bool has[GPU_MAX] = {false};
+
+	t->ngpus = 0;
+	for (size_t i = 0; i < t->count; i++) {
+		CUdevice gpu = t->pieces[i].gpu;
+
+		if (has[gpu])
+			continue;
+		has[gpu] = true;
+		t->next[gpu] = 0;
+		t->gpus[t->ngpus++] = gpu;
+	}
+}
+
 int transfer_run(struct transfer *t)
 {
 	size_t threads = t->bytes / WORKER_BYTES;
@@ -460,9 +505,11 @@ int transfer_run(struct transfer *t)
 	_Static_assert(PIECE_GRANULES * sizeof(struct digest) <= PAGE,
 		       "the digests of a piece lie in a page");
 	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
-	if (threads > TRANSFER_WORKERS)
-		threads = TRANSFER_WORKERS;
+	pthread_mutex_init(&t->lock, NULL);
+	find_gpus(t);
+	threads = size_min(threads, TRANSFER_WORKERS);
 	t->threads = threads ? threads : 1;
 	t->room = 0;
+	t->begun = 0;
 	return workers_run(&t->workers, t->threads, worker_main, t);
 }

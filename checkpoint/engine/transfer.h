@@ -13,7 +13,8 @@
  * A granule that is empty, or all zeros, has no slot. The GPU finds zeros (digest.h), a piece at a
  * time just before the piece is copied, so that the bus never waits.
  *
- * A transfer consists of pieces of some granules; each worker takes the next one. If the host
+ * A transfer consists of pieces of some granules. Each worker takes the next one of its GPU, so that the links of all
+ * GPUs are in use; or of another GPU, when its own has none left. If the host
  * memory is pinned, the GPU copies to or from it directly. Otherwise, and for the spill file, the
  * worker copies through two small pinned buffers of its own: the bus fills one while the CPU
  * empties the other. Pinning costs 20 ms a GiB, which no number of threads makes much faster, and
@@ -24,9 +25,11 @@
  * spill file (spill.h).
  */
 #include "checkpoint/engine/digest.h"
+#include "common/gpu/gpu.h"
 #include "common/system/workers.h"
 #include "vmem/cuda_driver.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +44,7 @@
 
 struct transfer_piece {
 	CUcontext ctx;
+	CUdevice gpu; /* of @ctx; below GPU_MAX */
 	CUdeviceptr dev;
 	size_t first; /* granule: index into slots and digests */
 	size_t count;
@@ -68,7 +72,7 @@ struct transfer {
 	const struct digest_kernel *kernels; /* of every context, if there are digests */
 	size_t *done;                        /* bytes finished, added to atomically */
 	const bool *cancel;                  /* set by others: stop; may be NULL */
-	bool backwards;                      /* begin with the last piece */
+	bool backwards;                      /* begin with the last piece of each GPU */
 	/*
 	 * By the workers: before a piece is copied, wait until it may be; false: neither it nor
 	 * those after it. They may leave another context current.
@@ -77,8 +81,15 @@ struct transfer {
 	void (*arrived)(void *arg, size_t piece); /* a piece has been copied; may be NULL */
 	void *arg;
 	size_t next_slot; /* the first that is free; transfer_run() takes as many as it needs */
-	size_t threads; /* by transfer_run(), whose workers may have buffers if @room is positive; 0: not known yet */
+
+	/* For the workers of transfer_run(), which may have buffers if @room is positive; 0: not known yet. */
+	size_t threads;
 	int room;
+	pthread_mutex_t lock; /* of @next */
+	size_t next
+		[GPU_MAX]; /* of each GPU: how many pieces, in the order of the transfer, it need not look at */
+	CUdevice gpus[GPU_MAX]; /* that have pieces */
+	size_t ngpus, begun;    /* GPUs; workers */
 
 	/* The outcome of transfer_run(); its workers use these too. */
 	struct workers workers;

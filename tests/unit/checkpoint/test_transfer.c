@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies to and from the spill file, over the simulated driver in this process, with memory for buffers and without. */
+/*
+ * Over the simulated driver in this process: copies to and from the spill file, with memory for buffers and without;
+ * and which workers move the pieces of which GPU.
+ */
 #include "checkpoint/engine/transfer.h"
 #include "checkpoint/host/spill.h"
 #include "common/system/hostmem.h"
@@ -8,6 +11,7 @@
 #include "tests/check_suite.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +19,7 @@
 #define GRANULES 2 /* of a piece */
 #define COUNT    (PIECES * GRANULES)
 #define SIZE     (COUNT * VMEM_GRANULE)
+#define MANY     128 /* pieces of a granule */
 
 static struct cuda_driver drv;
 static CUcontext ctx;
@@ -118,6 +123,66 @@ START_TEST(a_full_group_gives_no_page)
 }
 END_TEST
 
+/* The workers that have come, until all have: of each GPU. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	size_t n, of[2];
+} here = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, {0}};
+
+static bool come(void *arg, size_t piece)
+{
+	const struct transfer *t = arg;
+	size_t all = workers_threads(&t->workers, t->threads);
+
+	pthread_mutex_lock(&here.lock);
+	if (here.n < all) {
+		here.of[t->pieces[piece].gpu]++;
+		here.n++;
+		pthread_cond_broadcast(&here.more);
+	}
+	while (here.n < all)
+		pthread_cond_wait(&here.more, &here.lock);
+	pthread_mutex_unlock(&here.lock);
+	return true;
+}
+
+/* Pieces without allocations, those of each of @gpus after one another. */
+static void move_none(enum transfer_direction direction, size_t gpus)
+{
+	static uint32_t slots[MANY];
+	static struct transfer_piece pieces[MANY];
+	size_t done = 0;
+	struct transfer t = {.drv = &drv,
+			     .direction = direction,
+			     .pieces = pieces,
+			     .count = MANY,
+			     .bytes = MANY * VMEM_GRANULE,
+			     .slots = slots,
+			     .done = &done,
+			     .backwards = direction == TRANSFER_OUT,
+			     .await = come,
+			     .arg = &t};
+
+	for (size_t i = 0; i < MANY; i++) {
+		slots[i] = SLOT_NONE;
+		pieces[i] = (struct transfer_piece){
+			.ctx = ctx, .gpu = i * gpus / MANY, .first = i, .count = 1};
+	}
+	here.n = here.of[0] = here.of[1] = 0;
+	ck_assert_int_eq(transfer_run(&t), 0);
+	ck_assert_uint_eq(done, MANY * VMEM_GRANULE);
+}
+
+START_TEST(all_gpus_have_workers)
+{
+	for (int direction = TRANSFER_SCAN; direction <= TRANSFER_IN; direction++) {
+		move_none(direction, 2);
+		ck_assert_uint_eq(here.of[0] - here.of[1], here.n % 2);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("transfer");
@@ -126,6 +191,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, spill_close);
 	tcase_add_test(tc, buffers_are_taken_where_there_is_room);
 	tcase_add_loop_test(tc, a_full_group_gives_no_page, 0, 2);
+	tcase_add_test(tc, all_gpus_have_workers);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
