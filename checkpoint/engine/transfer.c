@@ -498,6 +498,19 @@ static void find_gpus(struct transfer *t)
 	}
 }
 
+/* Whether all slots that it may use are in pinned memory. */
+static bool is_pinned(const struct transfer *t)
+{
+	size_t end = t->next_slot + (t->direction == TRANSFER_OUT ? t->bytes / VMEM_GRANULE : 0);
+	size_t blocks = (end + BLOCK_SLOTS - 1) / BLOCK_SLOTS;
+
+	if (end > t->pool_slots || blocks > hostpool_count())
+		return false;
+	while (blocks && hostpool_block(blocks - 1)->pinned)
+		blocks--;
+	return !blocks;
+}
+
 int transfer_run(struct transfer *t)
 {
 	size_t threads = t->bytes / WORKER_BYTES;
@@ -507,7 +520,9 @@ int transfer_run(struct transfer *t)
 	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
 	pthread_mutex_init(&t->lock, NULL);
 	find_gpus(t);
-	threads = size_min(threads, TRANSFER_WORKERS);
+	threads = size_min(threads, t->direction != TRANSFER_SCAN && is_pinned(t)
+					    ? TRANSFER_PINNED * t->ngpus
+					    : TRANSFER_WORKERS);
 	t->threads = threads ? threads : 1;
 	t->room = 0;
 	t->begun = 0;

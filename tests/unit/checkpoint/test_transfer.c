@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Over the simulated driver in this process: copies to and from the spill file, with memory for buffers and without;
- * and which workers move the pieces of which GPU.
+ * and how many workers move the pieces of which GPU.
  */
 #include "checkpoint/engine/transfer.h"
+#include "checkpoint/host/hostpool.h"
 #include "checkpoint/host/spill.h"
 #include "common/system/hostmem.h"
 #include "vmem/vmem.h"
@@ -20,6 +21,7 @@
 #define COUNT    (PIECES * GRANULES)
 #define SIZE     (COUNT * VMEM_GRANULE)
 #define MANY     128 /* pieces of a granule */
+#define BLOCKS   (MANY * VMEM_GRANULE / HOSTPOOL_BLOCK)
 
 static struct cuda_driver drv;
 static CUcontext ctx;
@@ -147,8 +149,8 @@ static bool come(void *arg, size_t piece)
 	return true;
 }
 
-/* Pieces without allocations, those of each of @gpus after one another. */
-static void move_none(enum transfer_direction direction, size_t gpus)
+/* Pieces without allocations, those of each of @gpus after one another. Returns how many workers were to move them. */
+static size_t workers_of(enum transfer_direction direction, size_t gpus)
 {
 	static uint32_t slots[MANY];
 	static struct transfer_piece pieces[MANY];
@@ -159,6 +161,8 @@ static void move_none(enum transfer_direction direction, size_t gpus)
 			     .count = MANY,
 			     .bytes = MANY * VMEM_GRANULE,
 			     .slots = slots,
+			     .pool_slots = MANY,
+			     .next_slot = direction == TRANSFER_IN ? MANY : 0,
 			     .done = &done,
 			     .backwards = direction == TRANSFER_OUT,
 			     .await = come,
@@ -172,14 +176,33 @@ static void move_none(enum transfer_direction direction, size_t gpus)
 	here.n = here.of[0] = here.of[1] = 0;
 	ck_assert_int_eq(transfer_run(&t), 0);
 	ck_assert_uint_eq(done, MANY * VMEM_GRANULE);
+	return t.threads;
 }
 
 START_TEST(all_gpus_have_workers)
 {
 	for (int direction = TRANSFER_SCAN; direction <= TRANSFER_IN; direction++) {
-		move_none(direction, 2);
+		workers_of(direction, 2);
 		ck_assert_uint_eq(here.of[0] - here.of[1], here.n % 2);
 	}
+}
+END_TEST
+
+START_TEST(few_workers_move_what_is_pinned)
+{
+	ck_assert_int_eq(hostpool_grow(BLOCKS), 0);
+	ck_assert_int_eq(hostpool_populate(BLOCKS, NULL), 0);
+	hostpool_pin(&drv, ctx, BLOCKS, NULL);
+	ck_assert_uint_eq(hostpool_pinned(), MANY * VMEM_GRANULE);
+	for (size_t gpus = 1; gpus <= 2; gpus++) {
+		ck_assert_uint_eq(workers_of(TRANSFER_OUT, gpus), gpus * TRANSFER_PINNED);
+		ck_assert_uint_eq(workers_of(TRANSFER_IN, gpus), gpus * TRANSFER_PINNED);
+	}
+	ck_assert_uint_eq(workers_of(TRANSFER_SCAN, 1), TRANSFER_WORKERS);
+	hostpool_unpin(&drv, ctx, BLOCKS - 1, NULL);
+	ck_assert_uint_eq(workers_of(TRANSFER_OUT, 1), TRANSFER_WORKERS);
+	ck_assert_uint_eq(workers_of(TRANSFER_IN, 1), TRANSFER_WORKERS);
+	hostpool_unpin(&drv, ctx, 0, NULL);
 }
 END_TEST
 
@@ -192,6 +215,7 @@ int main(void)
 	tcase_add_test(tc, buffers_are_taken_where_there_is_room);
 	tcase_add_loop_test(tc, a_full_group_gives_no_page, 0, 2);
 	tcase_add_test(tc, all_gpus_have_workers);
+	tcase_add_test(tc, few_workers_move_what_is_pinned);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }
