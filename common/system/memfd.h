@@ -3,6 +3,7 @@
 #define CUDAW_MEMFD_H
 /* memfd_create(2) for data, which nobody executes: a system may refuse all others (sysctl vm.memfd_noexec). */
 #include <errno.h>
+#include <stddef.h>
 #include <sys/mman.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -17,5 +18,8 @@ static inline int memfd_make(const char *name)
 
 	return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
 }
+
+/* The same for a file of @size bytes, which stays so. Also if the system refuses that (RLIMIT_FSIZE). */
+int memfd_make_sized(const char *name, size_t size);
 
 #endif

@@ -4,17 +4,13 @@
 #include "common/clock.h"
 #include "common/system/hostmem.h"
 #include "common/system/memfd.h"
-#include "common/system/write_signals.h"
 #include "tools/process/criu/criu.h"
 #include "tools/report/progress.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #define TICK_MS 100
-#define SEALS   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static void unmap(struct reading *r)
 {
@@ -32,20 +28,14 @@ static void close_memory(struct reading *r)
 
 static void get_memory(struct reading *r, size_t beside)
 {
-	struct write_signals signals;
-
 	r->size = (r->snapshot->index.nplaces * SNAPSHOT_CHUNK + SNAPSHOT_BLOCK - 1) &
 		  -SNAPSHOT_BLOCK;
 	if (!r->size || !hostmem_has(r->size + beside))
 		return;
-	r->memory = memfd_make("cudaw-restore");
-	if (r->memory < 0)
-		return;
 	/* Without it the job reads the snapshot itself. */
-	write_signals_block(&signals);
-	if (!ftruncate(r->memory, r->size) && !fcntl(r->memory, F_ADD_SEALS, SEALS))
+	r->memory = memfd_make_sized("cudaw-restore", r->size);
+	if (r->memory >= 0)
 		r->what.into = hostmem_map(r->memory, r->size);
-	write_signals_unblock(&signals);
 	if (!r->what.into)
 		close_memory(r);
 }
