@@ -87,6 +87,7 @@ static void take_change(struct client *c, const struct request *r)
 		return;
 	}
 	caller_find(ownfd_get(&c->own), &asks);
+	operation_offer(&c->memory);
 	error = job_lend(&event, &asks, ownfd_get(&c->pact));
 	ownfd_close(&c->pact);
 	if (error == -EBUSY)
@@ -121,10 +122,24 @@ static void take_snapshot(struct client *c, const struct request *r)
 	}
 	history_asked(JOURNAL_SNAPSHOT, ownfd_get(&c->own), NULL, r->plan.path);
 	caller_find(ownfd_get(&c->own), &asks);
+	operation_offer(&c->memory);
 	if (job_want_snapshot(&r->plan, r->timeout_ms, r->own_limit, &asks))
 		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
 	else
 		c->waits = WAITS_WRITTEN;
+}
+
+/* If that is not possible, the resume reads the snapshot. One that stays paused has its memory there alone. */
+static void take_memory_back(const struct client *c)
+{
+	int fd = ownfd_get(&c->memory), error;
+
+	if (fd < 0 || control_operation(job_now()) != OP_NONE ||
+	    control_wants_paused_anyway(job_now()))
+		return;
+	error = engine_take_back(fd);
+	if (error)
+		pr_debug("the resume reads the snapshot: %s", error_text(-error));
 }
 
 static void take_done(struct client *c, const char *path)
@@ -140,6 +155,10 @@ static void take_done(struct client *c, const char *path)
 	event.matches = control_is_lent(job_now()) ? job_is_lent_to(&asks)
 						   : !strcmp(path, operation_plan()->path);
 	c->waits = WAITS_DONE;
+	if (event.matches)
+		take_memory_back(c);
+	/* A resume that reads the snapshot needs the room. */
+	ownfd_close(&c->memory);
 	job_take(&event);
 }
 
@@ -203,17 +222,17 @@ static void take_room(struct client *c, const struct request *r)
 					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
-/* Until the job is lent to it, which may be refused. */
-static void keep_for_loan(struct client *c)
+/* The descriptor that came with the line @what, as *@kept until the request that follows. */
+static void keep_token(struct client *c, struct ownfd *kept, const char *what)
 {
 	if (!has_all_descriptors(c))
 		return;
 	if (server_token(c) < 0) {
-		server_answer(c, END_INVALID, "expected a descriptor with pact, found none");
+		server_answer(c, END_INVALID, "expected a descriptor with %s, found none", what);
 		return;
 	}
-	ownfd_close(&c->pact);
-	c->pact = c->token;
+	ownfd_close(kept);
+	*kept = c->token;
 	ownfd_set(&c->token, -1);
 }
 
@@ -223,7 +242,7 @@ static void keep_pact(struct client *c)
 	int error;
 
 	if (!has_lease(c)) {
-		keep_for_loan(c);
+		keep_token(c, &c->pact, "pact");
 		return;
 	}
 	error = joint_keep(JOINT_LEASE, server_token(c));
@@ -275,6 +294,9 @@ static void take_request(struct client *c, const struct request *r)
 		break;
 	case ORDER_PACT:
 		keep_pact(c);
+		break;
+	case REQUEST_MEMORY:
+		keep_token(c, &c->memory, "memory");
 		break;
 	default:
 		refuse(c, r, r->expected);

@@ -38,7 +38,8 @@ static struct {
 	struct hold hold;
 	bool held; /* by a client, or by the other processes of a pact */
 	struct engine_op engine;
-} now;
+} now = {.engine.memory = OWNFD_NONE};
+static struct ownfd offered = OWNFD_NONE; /* a memory file for the next pause */
 
 FORKS_LOCK(lock);
 static bool ended; /* the engine is done; the control thread has yet to look */
@@ -204,8 +205,13 @@ static void begin(enum operation op, const struct operation_options *options,
 	e->kept = false;
 	e->progress = (struct engine_progress){
 		.phase = "start", .ready = await_ready_said, .tell = wake, .room = options->bytes};
-	if (op == OP_PAUSE)
+	if (op == OP_PAUSE) {
 		ranks_share_gpu(0);
+		e->memory = offered;
+		ownfd_set(&offered, -1);
+	}
+	if (op == OP_SNAPSHOT)
+		ownfd_close(&offered);
 	/* A resume reports to clients that come during it and hold other processes, too. */
 	if (options->hold || op == OP_RESUME) {
 		hold_init(&now.hold, wake);
@@ -234,6 +240,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 	error = pthread_create(&thread, NULL, main_of_thread, NULL);
 	if (error) {
 		now.op = OP_NONE;
+		ownfd_close(&now.engine.memory);
 		goto out;
 	}
 	pthread_detach(thread);
@@ -293,7 +300,17 @@ bool operation_take_end(void)
 	if (has)
 		now.op = OP_NONE;
 	pthread_mutex_unlock(&lock);
+	/* A process image must not have it. */
+	if (has)
+		ownfd_close(&now.engine.memory);
 	return has;
+}
+
+void operation_offer(struct ownfd *memory)
+{
+	ownfd_close(&offered);
+	offered = *memory;
+	ownfd_set(memory, -1);
 }
 
 const struct engine_result *operation_result(void)
@@ -351,4 +368,6 @@ void operation_after_fork(void)
 	now.op = OP_NONE;
 	ended = ready = exiting = false;
 	exit_ms = 0;
+	ownfd_close(&now.engine.memory);
+	ownfd_close(&offered);
 }

@@ -15,6 +15,7 @@ struct cuda_driver;
 struct engine_progress;
 struct engine_result;
 struct hold;
+struct ownfd;
 struct pact;
 struct snapshot_plan;
 
@@ -29,6 +30,9 @@ void operation_init(const struct cuda_driver *drv, void (*wake)(void));
 int operation_start(enum operation op, const struct operation_options *options,
 		    const struct snapshot_plan *plan, const struct engine_result *last_pause,
 		    struct pact *pact);
+
+/* A memory file for the next pause (struct engine_op), which this closes; none is @memory then. */
+void operation_offer(struct ownfd *memory);
 
 /* Tell it to give up, if it still can. */
 void operation_cancel(void);

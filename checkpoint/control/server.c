@@ -114,6 +114,7 @@ static void drop(struct client *c)
 	if (token >= 0)
 		close(token);
 	ownfd_close(&c->pact);
+	ownfd_close(&c->memory);
 	ownfd_close(&c->own);
 	c->used = false;
 	reused_rests(&c->own, c + 1);
@@ -283,7 +284,8 @@ static struct client *add(int fd)
 			     .own = OWNFD_NONE,
 			     .id = ++last_id,
 			     .token = OWNFD_NONE,
-			     .pact = OWNFD_NONE};
+			     .pact = OWNFD_NONE,
+			     .memory = OWNFD_NONE};
 	ownfd_set(&c->own, fd);
 	return c;
 }

@@ -50,6 +50,7 @@ struct client {
 	struct patience silent; /* without a request */
 	struct ownfd token;     /* a descriptor that came with its lines, closed with it */
 	struct ownfd pact;      /* such a one that is kept beside it */
+	struct ownfd memory;    /* likewise */
 	bool token_lost;        /* a descriptor came, and no number was free for it */
 	struct lines lines;
 

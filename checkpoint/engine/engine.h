@@ -37,6 +37,7 @@
 #include "common/gpu/gpu.h"
 #include "common/patience.h"
 #include "common/protocol/protocol.h"
+#include "common/system/ownfd.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -119,7 +120,12 @@ struct engine_op {
 	enum release_choice release; /* what a pause gives back */
 	size_t bytes;                /* of a yield */
 	bool context;                /* of a yield of all memory: the contexts are to go as well */
-	size_t room;                 /* the engine's: the last progress.room that a fill saw */
+	/*
+	 * Of a pause for a snapshot that gives the host memory back: a memory file, where that stays for engine_take_back().
+	 * Whoever starts the operation closes it.
+	 */
+	struct ownfd memory;
+	size_t room;   /* the engine's: the last progress.room that a fill saw */
 	size_t mapped; /* the engine's: bytes that a pause found, and a yield has left, on the GPU */
 	size_t told;   /* the engine's: progress.moved when it told last */
 	bool kept; /* the engine's: a resume that failed has left contexts on the GPU that were out before it */
@@ -217,6 +223,12 @@ void engine_snapshot(struct engine_op *op);
  */
 int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t count, int memory,
 		 struct snapshot_error *error);
+
+/*
+ * @memory is the memory file of the pause, and still has what the snapshot has: the resume need not read that. While no
+ * operation is under way. 0 or a negative errno: then it reads it.
+ */
+int engine_take_back(int memory);
 
 /*
  * Lock the directory that alone has a paused job's memory, if there is one; it must not be locked

@@ -44,6 +44,7 @@ struct engine {
 	struct saved saved;
 	struct fetch_place place;
 	size_t held_slots; /* of the data that the snapshot alone has */
+	bool in_file;      /* whoever has the memory file of the pause has it, too */
 	struct saving saving;
 	bool saves; /* a snapshot is being written: saving is in use */
 

@@ -144,17 +144,35 @@ static void give_pinned_back(const struct cuda_driver *drv)
 	__atomic_store_n(&engine.untidy, true, __ATOMIC_RELAXED);
 }
 
+/* What is kept from the last pause must go for that. */
+static void begin_file(const struct engine_op *op)
+{
+	int fd = ownfd_get(&op->memory), error;
+
+	if (fd < 0 || engine.saved.used_slots)
+		return;
+	engine_unpin(op->drv, NULL);
+	hostpool_drop(NULL);
+	error = hostpool_begin_file(fd);
+	if (error)
+		pr_debug("the resume will read the snapshot: %s", error_text(-error));
+}
+
 static int prepare(struct engine_op *op, size_t from, bool surely)
 {
 	size_t to = engine.saved.copied;
 	size_t bytes = from < to ? saved_region_bytes(&engine.saved, from, to) : 0;
+	int ret;
 
 	engine_set_phase(op, "copy", bytes);
 	if (!bytes)
 		return check_room(op);
 	if (load_kernels(op))
 		return -1;
-	if (!make_room(op, from, surely))
+	begin_file(op);
+	ret = make_room(op, from, surely);
+	hostpool_end_file();
+	if (!ret)
 		return 0;
 	if (op->result.lacks_host && !engine_is_paused())
 		give_pinned_back(op->drv);

@@ -12,6 +12,7 @@
 #include "common/limits.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,6 +173,8 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 {
 	engine_unpin(drv, NULL);
 	engine.held_slots = engine.saved.used_slots;
+	engine.in_file = !saved_spilled_bytes(&engine.saved) &&
+			 hostpool_is_in_file(saved_blocks(&engine.saved));
 	engine.saved.used_slots = 0;
 	hostpool_drop(NULL);
 	spill_close();
@@ -449,6 +452,36 @@ void engine_snapshot(struct engine_op *op)
 	saving_close(&engine.saving, true);
 	saving_start(&engine.saving);
 	end_snapshot(op, start);
+}
+
+/* The snapshot is no longer the only place of the memory. Nothing is read there, so it need not be locked. */
+static void leave_place(void)
+{
+	int dir = open(engine.place.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return;
+	snapshot_in_use_clear(dir, getpid());
+	close(dir);
+}
+
+int engine_take_back(int memory)
+{
+	struct saved *saved = &engine.saved;
+	int ret;
+
+	if (!engine.held || !engine.in_file)
+		return -EINVAL;
+	saved->used_slots = engine.held_slots;
+	ret = hostpool_take_back(memory, saved_blocks(saved));
+	if (ret) {
+		saved->used_slots = 0;
+		return ret;
+	}
+	__atomic_store_n(&engine.placed, false, __ATOMIC_RELEASE);
+	leave_place();
+	set_read();
+	return 0;
 }
 
 int engine_lock_place(struct snapshot_error *error)

@@ -26,6 +26,15 @@ static struct {
 	size_t count, room;
 } pool;
 
+/* For the blocks of a pool that begins; and what it was. */
+static struct {
+	int fd;        /* -1: none */
+	size_t blocks; /* that there can be */
+	size_t used;   /* the first ones of the pool */
+	dev_t device;
+	ino_t inode;
+} file = {.fd = -1};
+
 static int find_room(size_t count)
 {
 	struct hostpool_block *blocks;
@@ -45,35 +54,92 @@ int hostpool_grow(size_t count)
 	if (find_room(count))
 		return -ENOMEM;
 	for (; pool.count < count; pool.count++) {
-		char *start = hostmem_reserve(HOSTPOOL_BLOCK);
+		bool filed = file.fd >= 0 && file.used == pool.count && file.used < file.blocks;
+		char *start =
+			filed ? hostmem_map(file.fd, pool.count * HOSTPOOL_BLOCK, HOSTPOOL_BLOCK)
+			      : hostmem_reserve(HOSTPOOL_BLOCK);
 
 		if (!start)
 			return -errno;
-		pool.blocks[pool.count] = (struct hostpool_block){.start = start};
+		file.used += filed;
+		pool.blocks[pool.count] = (struct hostpool_block){.start = start, .filed = filed};
 	}
+	return 0;
+}
+
+/* Whether @fd is a memory file that cannot shrink, of status @st, and the pool has no block. 0 or a negative errno. */
+static int check_file(int fd, struct stat *st)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (pool.count)
+		return -EBUSY;
+	return seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, st) ? -EINVAL : 0;
+}
+
+static int take(int fd, size_t count)
+{
+	char *start;
+
+	if (find_room(count))
+		return -ENOMEM;
+	start = hostmem_map(fd, 0, count * HOSTPOOL_BLOCK);
+	if (!start)
+		return -errno;
+	for (; pool.count < count; pool.count++, start += HOSTPOOL_BLOCK)
+		pool.blocks[pool.count] =
+			(struct hostpool_block){.start = start, .present = true, .filed = true};
 	return 0;
 }
 
 int hostpool_take(int fd, size_t count)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
-	char *start;
+	int ret = check_file(fd, &st);
 
-	if (pool.count)
-		return -EBUSY;
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || !count ||
-	    (size_t)st.st_size != count * HOSTPOOL_BLOCK)
-		return -EINVAL;
-	if (find_room(count))
-		return -ENOMEM;
-	start = hostmem_map(fd, st.st_size);
-	if (!start)
-		return -errno;
-	for (; pool.count < count; pool.count++, start += HOSTPOOL_BLOCK)
-		pool.blocks[pool.count] =
-			(struct hostpool_block){.start = start, .present = true, .filled = true};
+	if (!ret && (!count || (size_t)st.st_size != count * HOSTPOOL_BLOCK))
+		ret = -EINVAL;
+	return ret ? ret : take(fd, count);
+}
+
+int hostpool_begin_file(int fd)
+{
+	struct stat st;
+	int ret = check_file(fd, &st);
+
+	if (ret)
+		return ret;
+	file.fd = fd;
+	file.blocks = st.st_size / HOSTPOOL_BLOCK;
+	file.used = 0;
+	file.device = st.st_dev;
+	file.inode = st.st_ino;
 	return 0;
+}
+
+void hostpool_end_file(void)
+{
+	file.fd = -1;
+}
+
+bool hostpool_is_in_file(size_t count)
+{
+	size_t i = 0;
+
+	while (i < count && i < file.used && i < pool.count && pool.blocks[i].filed)
+		i++;
+	return i == count;
+}
+
+int hostpool_take_back(int fd, size_t count)
+{
+	struct stat st;
+	int ret = check_file(fd, &st);
+
+	if (!ret &&
+	    (!count || count > file.blocks || st.st_dev != file.device || st.st_ino != file.inode))
+		ret = -EINVAL;
+	return ret ? ret : take(fd, count);
 }
 
 size_t hostpool_count(void)
@@ -208,8 +274,8 @@ static void give_back(struct hostpool_block *b, int advice)
 	b->present = false;
 	if (b->pinned)
 		return;
-	if (b->filled)
-		b->filled = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
+	if (b->filed)
+		b->filed = !hostmem_replace(b->start, HOSTPOOL_BLOCK);
 	else if (madvise(b->start, HOSTPOOL_BLOCK, advice))
 		pr_debug("madvise(%d): %s", advice, error_text(errno));
 }
@@ -236,6 +302,7 @@ void hostpool_drop(const bool *cancel)
 	}
 	if (pool.count)
 		return;
+	file.used = 0;
 	free(pool.blocks);
 	memset(&pool, 0, sizeof(pool));
 }

@@ -31,7 +31,7 @@ struct hostpool_block {
 	char *start;
 	bool pinned;
 	bool present; /* set by hostpool_populate(), until its pages are given back */
-	bool filled;  /* by hostpool_take(), until its pages are given back */
+	bool filed;   /* its pages are those of a memory file, until they are given back */
 };
 
 /* Reserve address space for at least @count blocks. Returns 0 or a negative errno. */
@@ -44,6 +44,18 @@ int hostpool_grow(size_t count);
  * block takes its place. Returns 0 or a negative errno. The caller closes @fd.
  */
 int hostpool_take(int fd, size_t count);
+
+/*
+ * From here to hostpool_end_file(), blocks that a pool without any gets are those of the memory file @fd, which has such
+ * a seal, as far as it goes. So whoever else has it keeps what is in them when hostpool_drop() has dropped all, and
+ * hostpool_take_back() gets it back if @fd is that file. Both return 0 or a negative errno; the caller closes @fd.
+ */
+int hostpool_begin_file(int fd);
+void hostpool_end_file(void);
+int hostpool_take_back(int fd, size_t count);
+
+/* Whether the first @count blocks are such. */
+bool hostpool_is_in_file(size_t count);
 
 size_t hostpool_count(void);
 const struct hostpool_block *hostpool_block(size_t i);

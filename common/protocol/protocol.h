@@ -43,6 +43,11 @@
  *				fetch_filled()
  *
  *	pact			the pact that comes with this line is for the end of a "hold snapshot" that follows
+ *	memory			the memory file that comes with this line is for the request that follows:
+ *				"hold snapshot" or "snapshot pause" with hold: the pause puts the memory there,
+ *				where it stays when the job gives its host memory back; with done: there it
+ *				still is, so that the resume need not read the snapshot. It is larger than the
+ *				memory, and sealed against shrinking
  *	hold [TIMEOUT_MS] [all|memory|snapshot]	pause, but first come to rest together with other
  *				processes. snapshot: as "all", but this process is to have a snapshot: the
  *				pause ends as that of "snapshot pause", by done or the end of the process,
@@ -365,6 +370,7 @@
 	X(REQUEST_SNAPSHOT, "snapshot", "t") \
 	X(REQUEST_DONE, "done", "t")         \
 	X(REQUEST_MOVED, "moved", "t")       \
+	X(REQUEST_MEMORY, "memory", "")      \
 	X(REQUEST_YIELD, "yield", "nNW")     \
 	X(REQUEST_ROOM, "room", "nW")
 

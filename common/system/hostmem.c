@@ -238,9 +238,9 @@ void *hostmem_reserve(size_t size)
 	return start;
 }
 
-void *hostmem_map(int fd, size_t size)
+void *hostmem_map(int fd, size_t at, size_t size)
 {
-	void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, at);
 
 	if (start == MAP_FAILED)
 		return NULL;

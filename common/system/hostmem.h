@@ -55,10 +55,10 @@ void *hostmem_reserve(size_t size);
 void hostmem_release(void *start, size_t size);
 
 /*
- * The same address space for the memory file @fd, of which all @size bytes are there: they are shared with
+ * The same address space for the @size bytes from @at on of the memory file @fd, which has them: they are shared with
  * whoever else maps it. NULL with errno on failure.
  */
-void *hostmem_map(int fd, size_t size);
+void *hostmem_map(int fd, size_t at, size_t size);
 
 /*
  * Put a reservation in the place of a part of what hostmem_map() returned, whose pages leave the file: nobody needs

@@ -4,6 +4,7 @@
 import contextlib
 import fcntl
 import glob
+import json
 import os
 import resource
 import shutil
@@ -174,6 +175,21 @@ def a_running_job_runs_on_after_an_interrupt():
     snapshot.end(-signal.SIGINT)
     job.goes_on()
     cudaw_ok("verify", snapshot.path)
+    job.finish()
+
+
+@unsanitized
+def what_was_saved_comes_back_without_a_read():
+    job = Sharing()
+    snapshot = Snapshot(job.in_command, "--json", path=directory()).in_criu()
+    image_of_all(snapshot, job)
+    snapshot.let_criu_go()
+    said = json.loads(snapshot.end())
+    for resume in said["resume"], *(process["resume"] for process in said["further"]):
+        names = [phase["name"] for phase in resume]
+        check("copy" in names and "read" not in names, f"a resume had {names}")
+    equal(len(said["further"]), len(job.engines) - 1, "the other processes")
+    job.goes_on()
     job.finish()
 
 
@@ -443,7 +459,7 @@ def a_damaged_or_forged_part_starts_nothing():
 allow_stand_in()
 main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpus, what_fails_leaves_all_as_they_were,
      a_job_that_was_paused_stays_so, a_command_that_is_killed, a_command_that_is_killed_while_they_pause,
-     a_running_job_runs_on_after_an_interrupt,
+     a_running_job_runs_on_after_an_interrupt, what_was_saved_comes_back_without_a_read,
      another_snapshot_under_way_is_left_alone, an_interrupt_of_a_restore_as_they_begin_to_run,
      one_that_ends_meanwhile, one_that_watches_and_is_stopped_meanwhile, nvml_that_does_not_come_back, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

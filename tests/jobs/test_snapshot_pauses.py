@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -169,11 +170,18 @@ def a_pause_while_it_resumes_holds():
     finish(job)
 
 
-def waiting_for_memory(*options):
+@contextlib.contextmanager
+def a_path_in_memory():
+    """A job that runs on reads the snapshot that is there."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as parent:
+        yield f"{parent}/snapshot"
+
+
+def waiting_for_memory(*options, path=None):
     """A job after a whole snapshot, which the command waits for, and who has its memory."""
     os.environ["CUDAW_SIM_SHARED"] = os.path.join(SCRATCH, "gpu")
     job = Counting()
-    snapshot = Snapshot(job, *options).in_criu()
+    snapshot = Snapshot(job, *options, path=path).in_criu()
     other, _ = hog()
     os.environ.pop("CUDAW_SIM_SHARED")
     snapshot.let_criu_go()
@@ -192,27 +200,29 @@ def a_pause_while_it_waits_for_memory_holds():
 
 def a_job_waits_for_the_host_memory_that_it_gave_for_it():
     """Nobody has asked for a pause, so the job runs on by itself."""
-    job = Counting()
-    snapshot = Snapshot(job).in_criu()
-    with no_host_memory():
-        snapshot.let_criu_go()
-        until(lambda: job.state() == "waiting", 10, "it waits")
-    snapshot.end()
-    goes_on(job)
-    job.finish()
+    with a_path_in_memory() as path:
+        job = Counting()
+        snapshot = Snapshot(job, path=path).in_criu()
+        with no_host_memory():
+            snapshot.let_criu_go()
+            until(lambda: job.state() == "waiting", 10, "it waits")
+        snapshot.end()
+        goes_on(job)
+        job.finish()
 
 
 def a_pause_while_it_waits_for_host_memory_holds():
-    job = Counting()
-    snapshot = Snapshot(job).in_criu()
-    with no_host_memory():
-        snapshot.let_criu_go()
-        until(lambda: job.state() == "waiting", 10, "it waits")
-        cudaw_ok("pause", job.pid)
-        check("; it stays paused" in snapshot.end(), "it is not said")
-        equal((job.state(), told(job, "snapshot")), ("paused", snapshot.path), "the state, and where")
-    nobody_writes_there(snapshot.path)
-    resumes_well(job)
+    with a_path_in_memory() as path:
+        job = Counting()
+        snapshot = Snapshot(job, path=path).in_criu()
+        with no_host_memory():
+            snapshot.let_criu_go()
+            until(lambda: job.state() == "waiting", 10, "it waits")
+            cudaw_ok("pause", job.pid)
+            check("; it stays paused" in snapshot.end(), "it is not said")
+            equal((job.state(), told(job, "snapshot")), ("paused", path), "the state, and where")
+        nobody_writes_there(path)
+        resumes_well(job)
 
 
 def the_command_can_be_ended_while_the_job_waits_for_memory():
@@ -382,31 +392,59 @@ def a_connection_when_criu_begins_is_no_harm():
 
 
 def a_resume_that_fails_leaves_the_directory_locked():
-    job = Counting()
-    snapshot = Snapshot(job).in_criu()
-    data = os.path.join(snapshot.path, next(n for n in contents(snapshot.path) if n[:4] == "data"))
-    shutil.copy(data, data + ".good")
-    with open(data, "r+b") as file:
-        file.seek(4096)
-        file.write(b"damage")
-    snapshot.let_criu_go()
-    check("damaged at" in snapshot.end(1), "the reason is not told")
-    equal(job.state(), "failed", "the state")
-    os.rename(data + ".good", data)
-    nobody_writes_there(snapshot.path)
-    resumes_well(job)
+    with a_path_in_memory() as path:
+        job = Counting()
+        snapshot = Snapshot(job, path=path).in_criu()
+        data = os.path.join(path, next(n for n in contents(path) if n[:4] == "data"))
+        shutil.copy(data, data + ".good")
+        with open(data, "r+b") as file:
+            file.seek(4096)
+            file.write(b"damage")
+        snapshot.let_criu_go()
+        check("damaged at" in snapshot.end(1), "the reason is not told")
+        equal(job.state(), "failed", "the state")
+        os.rename(data + ".good", data)
+        nobody_writes_there(path)
+        resumes_well(job)
 
 
 def one_after_a_long_resume():
     """As after the longest: it read a snapshot, and waited for memory."""
-    job, snapshot, other = waiting_for_memory("--json")
-    other.discard()
-    check(len(json.loads(snapshot.end())["resume"]) >= 5, "the resume was a short one")
-    again = Snapshot(job).in_criu()
-    again.let_criu_go()
-    again.end()
-    goes_on(job)
-    job.finish()
+    with a_path_in_memory() as path:
+        job, snapshot, other = waiting_for_memory("--json", path=path)
+        other.discard()
+        check(len(json.loads(snapshot.end())["resume"]) >= 5, "the resume was a short one")
+        again = Snapshot(job).in_criu()
+        again.let_criu_go()
+        again.end()
+        goes_on(job)
+        job.finish()
+
+
+def has_memory_file(pid):
+    """One of the command's, open or mapped."""
+    name = "memfd:cudaw-snapshot"
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        return name in file.read() or any(name in os.readlink(f"/proc/{pid}/fd/{fd}")
+                                          for fd in os.listdir(f"/proc/{pid}/fd"))
+
+
+def what_was_saved_comes_back_without_a_read():
+    """The command has it while CRIU works, unless the directory is in memory."""
+    with a_path_in_memory() as in_memory:
+        for path, reads in ((directory(), []), (in_memory, ["read"])):
+            job = Counting()
+            snapshot = Snapshot(job, "--json", path=path).in_criu()
+            equal([has_memory_file(pid) for pid in (job.pid, snapshot.process.pid)], [False, not reads],
+                  "who has a memory file")
+            snapshot.let_criu_go()
+            resume = [phase["name"] for phase in json.loads(snapshot.end())["resume"]]
+            equal([name for name in resume if name != "restore"], [*reads, "map", "copy"], "the resume")
+            cudaw_ok("verify", path)
+            goes_on(job)
+            check(not has_memory_file(job.pid), "it has the memory file still")
+            pause(job, "command")
+            resumes_well(job)
 
 
 def one_that_stops_the_job():
@@ -766,7 +804,7 @@ if __name__ == "__main__":
          another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_directory,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_directory_locked,
-         one_after_a_long_resume, one_that_stops_the_job, one_that_ends_as_it_runs_on,
+         one_after_a_long_resume, what_was_saved_comes_back_without_a_read, one_that_stops_the_job, one_that_ends_as_it_runs_on,
          one_who_reads_in_the_gap_is_waited_for, one_who_waits_for_its_end_is_waited_for,
          one_who_locks_it_before_the_command_ends_is_no_harm, one_that_is_continued_runs_on,
          one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,

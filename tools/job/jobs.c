@@ -206,6 +206,11 @@ static bool call(struct round *round, struct job *job)
 	if (job->pact > 0)
 		send_line(job, "pact", job->pact);
 	job->pact = 0;
+	if (job->memory > 0) {
+		send_line(job, "memory", job->memory);
+		close(job->memory);
+	}
+	job->memory = 0;
 	send_line(job, text, job->party && !request->party_text ? 0 : job->token);
 	return true;
 }

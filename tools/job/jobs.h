@@ -144,6 +144,7 @@ struct job {
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
 	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
 	int pact;    /* likewise, with a line "pact" before the request; 0 once it is sent */
+	int memory;  /* likewise, with a line "memory"; it is closed once it is sent */
 	size_t rank; /* in it */
 };
 

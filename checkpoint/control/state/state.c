@@ -141,6 +141,11 @@ bool control_wants_paused(const struct control_state *s)
 	return false;
 }
 
+bool control_wants_paused_anyway(const struct control_state *s)
+{
+	return s->wishes[WISHER_USER] || s->wishes[WISHER_STOP] || s->wishes[WISHER_LEASE];
+}
+
 /* By somebody, and not only for want of the others. */
 static bool is_asked_to_pause(const struct control_state *s)
 {
@@ -342,12 +347,6 @@ static int take_snapshot(struct control_state *s, const struct control_event *e,
 	return 0;
 }
 
-/* That the job is paused, whatever becomes of its snapshot. */
-static bool is_wanted_anyway(const struct control_state *s)
-{
-	return s->wishes[WISHER_USER] || s->wishes[WISHER_STOP] || s->wishes[WISHER_LEASE];
-}
-
 /* The requester disconnected: nobody would add the process image. */
 static void call_snapshot_off(struct control_state *s, struct control_actions *actions)
 {
@@ -357,7 +356,7 @@ static void call_snapshot_off(struct control_state *s, struct control_actions *a
 		return;
 	if (s->activity == ACTIVITY_WRITING)
 		move(s, EV_CALL_OFF, actions);
-	else if (s->plan_pause && !is_wanted_anyway(s))
+	else if (s->plan_pause && !control_wants_paused_anyway(s))
 		wish_to_run(s, 0, actions);
 	else
 		forget_snapshot(s, END_BUSY, REQUESTER_GONE, actions);
@@ -571,7 +570,7 @@ static void end_writing(struct control_state *s, const struct control_event *e,
 		s->snapshot = s->plan_pause || s->plan_image ? SNAPSHOT_OPEN : SNAPSHOT_NONE;
 	} else {
 		s->snapshot = SNAPSHOT_NONE;
-		if (s->plan_pause && control_wants_paused(s) && !is_wanted_anyway(s))
+		if (s->plan_pause && control_wants_paused(s) && !control_wants_paused_anyway(s))
 			wish_to_run(s, 0, actions);
 		if (s->plan_pause)
 			s->wishes[WISHER_SNAPSHOT] = false;
@@ -796,7 +795,7 @@ void control_close_snapshot(struct control_state *s, struct control_actions *act
 	/* Their resume came while others made the image, and has failed for that. */
 	if (would_be_alone(s) && s->rest != STATE_RUNNING)
 		s->wishes[keeper(s)] = true;
-	if (!is_wanted_anyway(s)) {
+	if (!control_wants_paused_anyway(s)) {
 		wish(s, false, WISHER_USER, &how, actions);
 		return;
 	}

@@ -302,6 +302,9 @@ bool control_is_part(enum operation op);
 /* True if the user, or a snapshot, wants the job paused. */
 bool control_wants_paused(const struct control_state *s);
 
+/* True if it is to be paused whatever becomes of its snapshot. */
+bool control_wants_paused_anyway(const struct control_state *s);
+
 /* True if it is paused only until another client takes the lease. */
 bool control_awaits_lease(const struct control_state *s);
 

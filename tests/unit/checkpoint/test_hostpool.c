@@ -326,6 +326,53 @@ START_TEST(a_filled_file_becomes_blocks)
 }
 END_TEST
 
+START_TEST(what_is_in_a_file_outlives_the_pool)
+{
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+	const size_t size = 2 * HOSTPOOL_BLOCK;
+	int open_ended = memory_file(size, 0), fd = memory_file(size, seals);
+	int other = memory_file(size, seals);
+
+	ck_assert_int_eq(hostpool_grow(1), 0);
+	ck_assert_int_eq(hostpool_begin_file(fd), -EBUSY);
+	ck_assert(!hostpool_is_in_file(1));
+	hostpool_drop(NULL);
+	ck_assert_int_eq(hostpool_begin_file(open_ended), -EINVAL);
+	ck_assert_int_eq(hostpool_begin_file(fd), 0);
+	ck_assert_int_eq(hostpool_grow(3), 0);
+	hostpool_end_file();
+	ck_assert_int_eq(hostpool_grow(4), 0);
+	ck_assert(hostpool_is_in_file(2));
+	ck_assert(!hostpool_is_in_file(3));
+	ck_assert_int_eq(hostpool_populate(4, NULL), 0);
+	hostpool_block(1)->start[7] = 'y';
+	hostpool_drop(NULL);
+	ck_assert_uint_eq(hostpool_count(), 0);
+	ck_assert_uint_gt(file_pages(fd), 0);
+	ck_assert_int_eq(hostpool_take_back(other, 2), -EINVAL);
+	ck_assert_int_eq(hostpool_take_back(fd, 3), -EINVAL);
+	ck_assert_int_eq(hostpool_take_back(fd, 2), 0);
+	ck_assert_int_eq(hostpool_block(1)->start[7], 'y');
+	hostpool_relax(true);
+	ck_assert_uint_eq(file_pages(fd), 0);
+}
+END_TEST
+
+/* A pause that has failed leaves its blocks. */
+START_TEST(blocks_that_have_left_a_file_are_in_none)
+{
+	int fd = memory_file(2 * HOSTPOOL_BLOCK, F_SEAL_SHRINK | F_SEAL_GROW);
+
+	ck_assert_int_eq(hostpool_begin_file(fd), 0);
+	ck_assert_int_eq(hostpool_grow(2), 0);
+	hostpool_end_file();
+	ck_assert(hostpool_is_in_file(2));
+	hostpool_empty(1);
+	ck_assert(hostpool_is_in_file(1));
+	ck_assert(!hostpool_is_in_file(2));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("hostpool");
@@ -340,6 +387,8 @@ int main(void)
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
 	tcase_add_test(tc, relaxed_pages_are_left);
 	tcase_add_test(tc, a_filled_file_becomes_blocks);
+	tcase_add_test(tc, what_is_in_a_file_outlives_the_pool);
+	tcase_add_test(tc, blocks_that_have_left_a_file_are_in_none);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

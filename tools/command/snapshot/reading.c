@@ -35,7 +35,7 @@ static void get_memory(struct reading *r, size_t beside)
 	/* Without it the job reads the snapshot itself. */
 	r->memory = memfd_make_sized("cudaw-restore", r->size);
 	if (r->memory >= 0)
-		r->what.into = hostmem_map(r->memory, r->size);
+		r->what.into = hostmem_map(r->memory, 0, r->size);
 	if (!r->what.into)
 		close_memory(r);
 }

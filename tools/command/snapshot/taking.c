@@ -10,6 +10,8 @@
 #include "common/processes/proc.h"
 #include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
+#include "common/system/memfd.h"
+#include "common/system/memory_fs.h"
 #include "tools/job/outcome.h"
 #include "tools/job/party/together.h"
 #include "tools/process/criu/ports.h"
@@ -18,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +70,60 @@ static size_t make_requests(const struct taking *t, size_t first, size_t n, cons
 	return count;
 }
 
+/*
+ * The directory, or the one that it is to be made in. What is there in memory is read as fast as it is kept in memory
+ * once more.
+ */
+static bool is_in_memory(const struct taking *t)
+{
+	char parent[PATH_MAX];
+
+	strcpy(parent, t->path);
+	return memory_fs(access(t->path, F_OK) ? dirname(parent) : t->path);
+}
+
+/*
+ * CRIU's image must not have what the job has saved, and so the job gives it back. If the job is to run on, it is in
+ * memory files meanwhile, which this command has. A job without one reads the snapshot. As large as the machine's
+ * memory: it is as little as is written.
+ */
+static void make_memory(const struct taking *t)
+{
+	size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+
+	for (size_t i = 0; i < t->nparts && !t->stop && !t->gpu_only && !is_in_memory(t); i++)
+		t->parts[i].memory = memfd_make_sized("cudaw-snapshot", size);
+}
+
+/* With the next request to each. */
+static void lend_memory(const struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++)
+		if (t->parts[i].memory >= 0)
+			t->parts[i].job->memory = fcntl(t->parts[i].memory, F_DUPFD_CLOEXEC, 3);
+}
+
+/* Likewise. A job that does not take it back needs the room. */
+static void give_memory(const struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++) {
+		t->parts[i].job->memory = t->parts[i].memory;
+		t->parts[i].memory = -1;
+	}
+}
+
+static void drop_memory(const struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++) {
+		if (t->parts[i].job->memory > 0)
+			close(t->parts[i].job->memory);
+		if (t->parts[i].memory >= 0)
+			close(t->parts[i].memory);
+		t->parts[i].job->memory = 0;
+		t->parts[i].memory = -1;
+	}
+}
+
 /* Ask @n parts, from @first on, to write. Returns an exit code. */
 static int ask_to_write(const struct taking *t, size_t first, size_t n, const char *request)
 {
@@ -99,6 +156,7 @@ static int let_all_go(struct taking *t)
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->status.resume = (struct job_transfer){0};
 	resuming.n = n;
+	give_memory(t);
 	ret = n ? together_resume(jobs, n, "snapshot", "resuming", false, resume_line) : EXIT_DONE;
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->request = NULL;
@@ -116,6 +174,7 @@ static int let_go(struct taking *t)
 		return let_all_go(t);
 	t->job->status.resume = (struct job_transfer){0};
 	snprintf(request, sizeof(request), "done %s", t->path);
+	give_memory(t);
 	ret = outcome_ask(t->job, "snapshot", "resuming", request);
 	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
 	return ret;
@@ -717,6 +776,7 @@ static int pause_and_write(struct taking *t)
 
 	if (ret)
 		return ret;
+	lend_memory(t);
 	/* A Ctrl-C must not leave it so. */
 	ret = together_pause(jobs, n, "snapshot", t->timeout_ms, criu_hold_signals);
 	if (ret)
@@ -742,6 +802,7 @@ static int write_one(struct taking *t)
 	snprintf(request, sizeof(request), "snapshot pause %s%s%s%s %s", timeout,
 		 t->incremental ? "incremental " : "", t->gpu_only ? "" : "hold image ",
 		 snapshot_codec_name(t->codec), t->path);
+	lend_memory(t);
 	ret = outcome_ask(t->job, "snapshot", "writing", request);
 	if (!ret)
 		return EXIT_DONE;
@@ -753,11 +814,12 @@ static int write_one(struct taking *t)
 	return ret;
 }
 
-int taking_run(struct taking *t)
+static int run(struct taking *t)
 {
 	double begin = clock_ms();
-	int ret = t->nparts > 1 ? pause_and_write(t) : write_one(t);
+	int ret;
 
+	ret = t->nparts > 1 ? pause_and_write(t) : write_one(t);
 	if (ret)
 		return ret;
 	if (!t->gpu_only) {
@@ -780,5 +842,15 @@ int taking_run(struct taking *t)
 		criu_hold_signals(false);
 	}
 	t->ms = clock_ms() - begin;
+	return ret;
+}
+
+int taking_run(struct taking *t)
+{
+	int ret;
+
+	make_memory(t);
+	ret = run(t);
+	drop_memory(t);
 	return ret;
 }

@@ -33,7 +33,8 @@ struct taking_part {
 	struct job *job;
 	char path[PATH_MAX + SNAPSHOT_PART_SIZE + 1]; /* of its directory */
 	int dir;                                      /* locked; -1: not */
-	char request[PROTOCOL_LINE + 1];              /* while one is made */
+	int memory; /* a memory file, which has what it has saved until it resumes; -1: none */
+	char request[PROTOCOL_LINE + 1]; /* while one is made */
 	struct program program;
 	char id[33]; /* of its memory's snapshot */
 };

@@ -127,7 +127,7 @@ static int find_parts(struct taking *t, const struct tree *tree)
 		return -ENOMEM;
 	jobs_describe(jobs, t->nparts);
 	for (size_t i = 0; i < t->nparts; i++)
-		t->parts[i] = (struct taking_part){.job = jobs[i], .dir = -1};
+		t->parts[i] = (struct taking_part){.job = jobs[i], .dir = -1, .memory = -1};
 	t->job = jobs[0];
 	strcpy(t->parts[0].path, t->path);
 	return 0;
