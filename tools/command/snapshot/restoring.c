@@ -8,6 +8,7 @@
 #include "common/patience.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
+#include "common/system/memory_fs.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/job/outcome.h"
 #include "tools/job/party/together.h"
@@ -17,14 +18,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -327,14 +326,6 @@ static void end_processes(const struct restoring *r, const struct job_directory 
 					 .directory = directory});
 }
 
-static bool is_in_memory(const struct restoring *r)
-{
-	struct statfs fs;
-
-	return !fstatfs(r->opened.parts->snapshot.dir, &fs) &&
-	       (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
-}
-
 static void begin_readings(struct restoring *r)
 {
 	size_t beside = r->image_bytes;
@@ -342,7 +333,7 @@ static void begin_readings(struct restoring *r)
 	 * What is read from memory the job may read once more: it mostly has huge pages for it, which come several
 	 * times as fast as those of a memory file. Not one of several, which may wait for the others with nothing read.
 	 */
-	bool keep = !r->paused && (r->opened.n > 1 || !is_in_memory(r));
+	bool keep = !r->paused && (r->opened.n > 1 || !memory_fs(r->opened.parts->path));
 
 	for (size_t i = 0; i < r->opened.n; i++)
 		beside += r->opened.parts[i].snapshot.index.nplaces * SNAPSHOT_CHUNK;
