@@ -273,6 +273,7 @@ static int copy(struct in *in)
 	t.await = await_mapped;
 	t.arrived = piece_arrived;
 	t.arg = in;
+	t.in_order = !in->all;
 	in->lets_go = may_let_go(in) && saved_let_go_begin(saved);
 	ret = engine_transfer(in->op, &t);
 	while (saved->in < saved->nregions && saved_has_arrived(saved, saved->in))

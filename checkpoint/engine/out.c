@@ -263,7 +263,7 @@ static int copy(struct out *out)
 		t.cancel = &engine.saving.stop;
 	if (out->way != WAY_AT_ONCE) {
 		t.await = goes_on;
-		t.backwards = true;
+		t.backwards = t.in_order = true;
 		begin_unmap(out);
 	}
 	ret = engine_transfer(op, &t);

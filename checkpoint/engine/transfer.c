@@ -418,7 +418,7 @@ static bool next_of_gpu(struct transfer *t, CUdevice gpu, size_t *piece)
 		size_t i = t->next[gpu]++;
 
 		*piece = t->backwards ? t->count - 1 - i : i;
-		if (t->pieces[*piece].gpu == gpu)
+		if (t->in_order || t->pieces[*piece].gpu == gpu)
 			return true;
 	}
 	return false;
@@ -433,7 +433,9 @@ static bool next_piece(struct worker *w, size_t *piece)
 	if (!workers_go_on(&t->workers))
 		return false;
 	pthread_mutex_lock(&t->lock);
-	for (size_t i = 0; i < t->ngpus && !found; i++)
+	if (t->in_order)
+		found = next_of_gpu(t, t->gpus[0], piece);
+	for (size_t i = 0; i < t->ngpus && !found && !t->in_order; i++)
 		found = next_of_gpu(t, t->gpus[(w->gpu + i) % t->ngpus], piece);
 	pthread_mutex_unlock(&t->lock);
 	return found;
@@ -498,10 +500,21 @@ static void find_gpus(struct transfer *t)
 	}
 }
 
+/* The slots that it may take. */
+static size_t count_slots(const struct transfer *t)
+{
+	size_t count = 0;
+
+	for (const struct transfer_piece *p = t->pieces; p < t->pieces + t->count; p++)
+		for (size_t i = 0; i < p->count; i++)
+			count += t->slots[p->first + i] != SLOT_NONE;
+	return count;
+}
+
 /* Whether all slots that it may use are in pinned memory. */
 static bool is_pinned(const struct transfer *t)
 {
-	size_t end = t->next_slot + (t->direction == TRANSFER_OUT ? t->bytes / VMEM_GRANULE : 0);
+	size_t end = t->next_slot + (t->direction == TRANSFER_OUT ? count_slots(t) : 0);
 	size_t blocks = (end + BLOCK_SLOTS - 1) / BLOCK_SLOTS;
 
 	if (end > t->pool_slots || blocks > hostpool_count())
@@ -518,11 +531,12 @@ int transfer_run(struct transfer *t)
 	_Static_assert(PIECE_GRANULES * sizeof(struct digest) <= PAGE,
 		       "the digests of a piece lie in a page");
 	t->workers = (struct workers){.count = t->count, .cancel = t->cancel};
-	pthread_mutex_init(&t->lock, NULL);
+	t->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	find_gpus(t);
-	threads = size_min(threads, t->direction != TRANSFER_SCAN && is_pinned(t)
-					    ? TRANSFER_PINNED * t->ngpus
-					    : TRANSFER_WORKERS);
+	if (t->direction != TRANSFER_SCAN && (t->ngpus == 1 || !t->in_order) && is_pinned(t))
+		threads = size_min(threads, TRANSFER_PINNED * t->ngpus);
+	else
+		threads = size_min(threads, TRANSFER_WORKERS);
 	t->threads = threads ? threads : 1;
 	t->room = 0;
 	t->begun = 0;

@@ -14,7 +14,8 @@
  * time just before the piece is copied, so that the bus never waits.
  *
  * A transfer consists of pieces of some granules. Each worker takes the next one of its GPU, so that the links of all
- * GPUs are in use; or of another GPU, when its own has none left. If the host
+ * GPUs are in use; or of another GPU, when its own has none left. If the pieces are to go in order, each takes the next
+ * one of all. If the host
  * memory is pinned, the GPU copies to or from it directly. Otherwise, and for the spill file, the
  * worker copies through two small pinned buffers of its own: the bus fills one while the CPU
  * empties the other. Pinning costs 20 ms a GiB, which no number of threads makes much faster, and
@@ -77,7 +78,8 @@ struct transfer {
 	const struct digest_kernel *kernels; /* of every context, if there are digests */
 	size_t *done;                        /* bytes finished, added to atomically */
 	const bool *cancel;                  /* set by others: stop; may be NULL */
-	bool backwards;                      /* begin with the last piece of each GPU */
+	bool backwards;                      /* begin with the last piece */
+	bool in_order; /* of all GPUs: regions become whole in order, and so do their slots */
 	/*
 	 * By the workers: before a piece is copied, wait until it may be; false: neither it nor
 	 * those after it. They may leave another context current.
@@ -90,11 +92,11 @@ struct transfer {
 	/* For the workers of transfer_run(), which may have buffers if @room is positive; 0: not known yet. */
 	size_t threads;
 	int room;
-	pthread_mutex_t lock; /* of @next */
-	size_t next
-		[GPU_MAX]; /* of each GPU: how many pieces, in the order of the transfer, it need not look at */
 	CUdevice gpus[GPU_MAX]; /* that have pieces */
 	size_t ngpus, begun;    /* GPUs; workers */
+	pthread_mutex_t lock;   /* of what follows */
+	size_t next
+		[GPU_MAX]; /* in the order of the transfer: where the next piece of a GPU may be */
 
 	/* The outcome of transfer_run(); its workers use these too. */
 	struct workers workers;

@@ -20,8 +20,10 @@
 #define GRANULES 2 /* of a piece */
 #define COUNT    (PIECES * GRANULES)
 #define SIZE     (COUNT * VMEM_GRANULE)
-#define MANY     128 /* pieces of a granule */
-#define BLOCKS   (MANY * VMEM_GRANULE / HOSTPOOL_BLOCK)
+
+#define MANY       128 /* pieces of a granule */
+#define MANY_BYTES (MANY * VMEM_GRANULE)
+#define BLOCKS     (MANY_BYTES / HOSTPOOL_BLOCK)
 
 static struct cuda_driver drv;
 static CUcontext ctx;
@@ -149,8 +151,12 @@ static bool come(void *arg, size_t piece)
 	return true;
 }
 
-/* Pieces without allocations, those of each of @gpus after one another. Returns how many workers were to move them. */
-static size_t workers_of(enum transfer_direction direction, size_t gpus)
+/*
+ * Pieces without allocations, those of each of @gpus after one another, as if there were @bytes. Returns how many
+ * workers were to move them.
+ */
+static size_t workers_of(enum transfer_direction direction, size_t gpus, size_t bytes,
+			 bool in_order)
 {
 	static uint32_t slots[MANY];
 	static struct transfer_piece pieces[MANY];
@@ -159,12 +165,13 @@ static size_t workers_of(enum transfer_direction direction, size_t gpus)
 			     .direction = direction,
 			     .pieces = pieces,
 			     .count = MANY,
-			     .bytes = MANY * VMEM_GRANULE,
+			     .bytes = bytes,
 			     .slots = slots,
 			     .pool_slots = MANY,
-			     .next_slot = direction == TRANSFER_IN ? MANY : 0,
+			     .next_slot = MANY,
 			     .done = &done,
 			     .backwards = direction == TRANSFER_OUT,
+			     .in_order = in_order,
 			     .await = come,
 			     .arg = &t};
 
@@ -182,8 +189,24 @@ static size_t workers_of(enum transfer_direction direction, size_t gpus)
 START_TEST(all_gpus_have_workers)
 {
 	for (int direction = TRANSFER_SCAN; direction <= TRANSFER_IN; direction++) {
-		workers_of(direction, 2);
+		workers_of(direction, 2, MANY_BYTES, false);
 		ck_assert_uint_eq(here.of[0] - here.of[1], here.n % 2);
+	}
+}
+END_TEST
+
+START_TEST(one_worker_has_all_gpus)
+{
+	for (int direction = TRANSFER_SCAN; direction <= TRANSFER_IN; direction++)
+		ck_assert_uint_eq(workers_of(direction, 2, 1, _i), 1);
+}
+END_TEST
+
+START_TEST(some_pieces_go_in_order)
+{
+	for (int direction = TRANSFER_SCAN; direction <= TRANSFER_IN; direction++) {
+		workers_of(direction, 2, MANY_BYTES, true);
+		ck_assert_uint_eq(here.of[direction == TRANSFER_OUT], here.n);
 	}
 }
 END_TEST
@@ -193,15 +216,19 @@ START_TEST(few_workers_move_what_is_pinned)
 	ck_assert_int_eq(hostpool_grow(BLOCKS), 0);
 	ck_assert_int_eq(hostpool_populate(BLOCKS, NULL), 0);
 	hostpool_pin(&drv, ctx, BLOCKS, NULL);
-	ck_assert_uint_eq(hostpool_pinned(), MANY * VMEM_GRANULE);
-	for (size_t gpus = 1; gpus <= 2; gpus++) {
-		ck_assert_uint_eq(workers_of(TRANSFER_OUT, gpus), gpus * TRANSFER_PINNED);
-		ck_assert_uint_eq(workers_of(TRANSFER_IN, gpus), gpus * TRANSFER_PINNED);
+	ck_assert_uint_eq(hostpool_pinned(), MANY_BYTES);
+	for (int direction = TRANSFER_OUT; direction <= TRANSFER_IN; direction++) {
+		for (size_t gpus = 1; gpus <= 2; gpus++)
+			ck_assert_uint_eq(workers_of(direction, gpus, MANY_BYTES, false),
+					  gpus * TRANSFER_PINNED);
+		ck_assert_uint_eq(workers_of(direction, 1, MANY_BYTES, true), TRANSFER_PINNED);
+		/* Those of a region are all of one GPU. */
+		ck_assert_uint_eq(workers_of(direction, 2, MANY_BYTES, true), TRANSFER_WORKERS);
 	}
-	ck_assert_uint_eq(workers_of(TRANSFER_SCAN, 1), TRANSFER_WORKERS);
+	ck_assert_uint_eq(workers_of(TRANSFER_SCAN, 1, MANY_BYTES, false), TRANSFER_WORKERS);
 	hostpool_unpin(&drv, ctx, BLOCKS - 1, NULL);
-	ck_assert_uint_eq(workers_of(TRANSFER_OUT, 1), TRANSFER_WORKERS);
-	ck_assert_uint_eq(workers_of(TRANSFER_IN, 1), TRANSFER_WORKERS);
+	for (int direction = TRANSFER_OUT; direction <= TRANSFER_IN; direction++)
+		ck_assert_uint_eq(workers_of(direction, 1, MANY_BYTES, false), TRANSFER_WORKERS);
 	hostpool_unpin(&drv, ctx, 0, NULL);
 }
 END_TEST
@@ -215,6 +242,8 @@ int main(void)
 	tcase_add_test(tc, buffers_are_taken_where_there_is_room);
 	tcase_add_loop_test(tc, a_full_group_gives_no_page, 0, 2);
 	tcase_add_test(tc, all_gpus_have_workers);
+	tcase_add_loop_test(tc, one_worker_has_all_gpus, 0, 2);
+	tcase_add_test(tc, some_pieces_go_in_order);
 	tcase_add_test(tc, few_workers_move_what_is_pinned);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
