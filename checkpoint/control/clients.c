@@ -87,9 +87,10 @@ static void take_change(struct client *c, const struct request *r)
 		return;
 	}
 	caller_find(ownfd_get(&c->own), &asks);
-	operation_offer(&c->memory);
 	error = job_lend(&event, &asks, ownfd_get(&c->pact));
 	ownfd_close(&c->pact);
+	if (!error)
+		operation_offer(&c->memory);
 	if (error == -EBUSY)
 		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
 	else if (error)
@@ -122,14 +123,18 @@ static void take_snapshot(struct client *c, const struct request *r)
 	}
 	history_asked(JOURNAL_SNAPSHOT, ownfd_get(&c->own), NULL, r->plan.path);
 	caller_find(ownfd_get(&c->own), &asks);
-	operation_offer(&c->memory);
-	if (job_want_snapshot(&r->plan, r->timeout_ms, r->own_limit, &asks))
+	if (job_want_snapshot(&r->plan, r->timeout_ms, r->own_limit, &asks)) {
 		server_answer(c, END_BUSY, OTHER_SNAPSHOT);
-	else
-		c->waits = WAITS_WRITTEN;
+		return;
+	}
+	c->waits = WAITS_WRITTEN;
+	operation_offer(&c->memory);
 }
 
-/* If that is not possible, the resume reads the snapshot. One that stays paused has its memory there alone. */
+/*
+ * If that is not possible, or the engine's thread has the pool (it tidies up), the resume reads the snapshot. A job that
+ * stays paused has its memory there alone.
+ */
 static void take_memory_back(const struct client *c)
 {
 	int fd = ownfd_get(&c->memory), error;
@@ -222,18 +227,31 @@ static void take_room(struct client *c, const struct request *r)
 					 .options = {.bytes = r->bytes, .hold = r->hold}});
 }
 
-/* The descriptor that came with the line @what, as *@kept until the request that follows. */
-static void keep_token(struct client *c, struct ownfd *kept, const char *what)
+/* The descriptor that came with the line, as *@kept until the request that follows. */
+static void keep_token(struct client *c, struct ownfd *kept)
 {
-	if (!has_all_descriptors(c))
-		return;
-	if (server_token(c) < 0) {
-		server_answer(c, END_INVALID, "expected a descriptor with %s, found none", what);
-		return;
-	}
 	ownfd_close(kept);
 	*kept = c->token;
 	ownfd_set(&c->token, -1);
+}
+
+/* Until the job is lent to it, which may be refused. */
+static void keep_for_loan(struct client *c)
+{
+	if (!has_all_descriptors(c))
+		return;
+	if (server_token(c) < 0)
+		server_answer(c, END_INVALID, "expected a descriptor with pact, found none");
+	else
+		keep_token(c, &c->pact);
+}
+
+/* Without it the resume reads the snapshot. */
+static void keep_memory(struct client *c)
+{
+	c->token_lost = false;
+	if (server_token(c) >= 0)
+		keep_token(c, &c->memory);
 }
 
 /* For the end of the client. */
@@ -242,7 +260,7 @@ static void keep_pact(struct client *c)
 	int error;
 
 	if (!has_lease(c)) {
-		keep_token(c, &c->pact, "pact");
+		keep_for_loan(c);
 		return;
 	}
 	error = joint_keep(JOINT_LEASE, server_token(c));
@@ -296,7 +314,7 @@ static void take_request(struct client *c, const struct request *r)
 		keep_pact(c);
 		break;
 	case REQUEST_MEMORY:
-		keep_token(c, &c->memory, "memory");
+		keep_memory(c);
 		break;
 	default:
 		refuse(c, r, r->expected);

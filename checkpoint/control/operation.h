@@ -31,7 +31,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 		    const struct snapshot_plan *plan, const struct engine_result *last_pause,
 		    struct pact *pact);
 
-/* A memory file for the next pause (struct engine_op), which this closes; none is @memory then. */
+/* The next pause gets the memory file @memory (struct engine_op), in place of one that was offered before. @memory is none then. */
 void operation_offer(struct ownfd *memory);
 
 /* Tell it to give up, if it still can. */

@@ -116,7 +116,7 @@ static int make_room(struct engine_op *op, size_t from, bool surely)
 	/* Pages of a resume just before have not been given back yet (engine_tidy()). */
 	if ((missing || slots > pool_slots) && saved->copied == saved->nregions &&
 	    __atomic_load_n(&engine.untidy, __ATOMIC_RELAXED)) {
-		hostpool_relax(false);
+		hostpool_relax(false, NULL);
 		missing = saved_room(saved, slots, apart, &pool_slots, &spill_slots);
 	}
 	if (missing)

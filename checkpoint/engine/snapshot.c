@@ -173,10 +173,11 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 {
 	engine_unpin(drv, NULL);
 	engine.held_slots = engine.saved.used_slots;
-	engine.in_file = !saved_spilled_bytes(&engine.saved) &&
-			 hostpool_is_in_file(saved_blocks(&engine.saved));
+	engine.in_file =
+		!saved_spilled_bytes(&engine.saved) && hostpool_leave(saved_blocks(&engine.saved));
 	engine.saved.used_slots = 0;
-	hostpool_drop(NULL);
+	if (!engine.in_file)
+		hostpool_drop(NULL);
 	spill_close();
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
 	engine.held = true;
@@ -472,12 +473,14 @@ int engine_take_back(int memory)
 
 	if (!engine.held || !engine.in_file)
 		return -EINVAL;
-	saved->used_slots = engine.held_slots;
+	/* A resume that could not read the snapshot may have looked for other room. */
+	saved->used_slots = saved->pool_slots = engine.held_slots;
 	ret = hostpool_take_back(memory, saved_blocks(saved));
 	if (ret) {
 		saved->used_slots = 0;
 		return ret;
 	}
+	engine.in_file = false;
 	__atomic_store_n(&engine.placed, false, __ATOMIC_RELEASE);
 	leave_place();
 	set_read();
@@ -507,6 +510,8 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 
 	if (!engine.held)
 		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
+	/* Not since the image was made: other files have the same numbers by now. */
+	engine.in_file = false;
 	ret = fetch_place_move(&engine.place, path, error);
 	if (ret)
 		return ret;

@@ -197,7 +197,7 @@ void engine_tidy(struct engine_op *op)
 	else if (engine_prepares() && find_limit())
 		prepare(op);
 	else if (engine_keeps_pages())
-		hostpool_relax(true);
+		hostpool_relax(true, cancel);
 	else
 		hostpool_drop(cancel);
 	engine_publish();

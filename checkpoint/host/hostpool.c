@@ -55,10 +55,12 @@ int hostpool_grow(size_t count)
 		return -ENOMEM;
 	for (; pool.count < count; pool.count++) {
 		bool filed = file.fd >= 0 && file.used == pool.count && file.used < file.blocks;
-		char *start =
-			filed ? hostmem_map(file.fd, pool.count * HOSTPOOL_BLOCK, HOSTPOOL_BLOCK)
-			      : hostmem_reserve(HOSTPOOL_BLOCK);
+		size_t at = pool.count * HOSTPOOL_BLOCK;
+		char *start = filed ? hostmem_map(file.fd, at, HOSTPOOL_BLOCK) : NULL;
 
+		filed = start;
+		if (!start)
+			start = hostmem_reserve(HOSTPOOL_BLOCK);
 		if (!start)
 			return -errno;
 		file.used += filed;
@@ -105,7 +107,7 @@ int hostpool_take(int fd, size_t count)
 int hostpool_begin_file(int fd)
 {
 	struct stat st;
-	int ret = check_file(fd, &st);
+	int ret = hostmem_may_populate_files() ? check_file(fd, &st) : -EOPNOTSUPP;
 
 	if (ret)
 		return ret;
@@ -120,15 +122,6 @@ int hostpool_begin_file(int fd)
 void hostpool_end_file(void)
 {
 	file.fd = -1;
-}
-
-bool hostpool_is_in_file(size_t count)
-{
-	size_t i = 0;
-
-	while (i < count && i < file.used && i < pool.count && pool.blocks[i].filed)
-		i++;
-	return i == count;
 }
 
 int hostpool_take_back(int fd, size_t count)
@@ -280,9 +273,9 @@ static void give_back(struct hostpool_block *b, int advice)
 		pr_debug("madvise(%d): %s", advice, error_text(errno));
 }
 
-void hostpool_relax(bool ready)
+void hostpool_relax(bool ready, const bool *cancel)
 {
-	for (size_t i = 0; i < pool.count; i++)
+	for (size_t i = 0; i < pool.count && !is_cancelled(cancel); i++)
 		if (ready || !pool.blocks[i].present)
 			give_back(&pool.blocks[i], MADV_FREE);
 }
@@ -292,17 +285,36 @@ void hostpool_empty(size_t i)
 	give_back(&pool.blocks[i], MADV_DONTNEED);
 }
 
-void hostpool_drop(const bool *cancel)
+static void forget(void)
 {
-	for (size_t i = pool.count; i-- > 0 && !is_cancelled(cancel);) {
-		if (i + 1 < pool.count || pool.blocks[i].pinned)
-			hostpool_empty(i);
-		else
-			hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
-	}
-	if (pool.count)
-		return;
 	file.used = 0;
 	free(pool.blocks);
 	memset(&pool, 0, sizeof(pool));
+}
+
+void hostpool_drop(const bool *cancel)
+{
+	for (size_t i = pool.count; i-- > 0 && !is_cancelled(cancel);) {
+		bool last = i + 1 == pool.count && !pool.blocks[i].pinned;
+
+		/* A file keeps what is only unmapped. */
+		if (!last || pool.blocks[i].filed)
+			hostpool_empty(i);
+		if (last)
+			hostmem_release(pool.blocks[--pool.count].start, HOSTPOOL_BLOCK);
+	}
+	if (!pool.count)
+		forget();
+}
+
+bool hostpool_leave(size_t count)
+{
+	for (size_t i = 0; i < pool.count || i < count; i++)
+		if (i >= pool.count || pool.blocks[i].pinned ||
+		    (i < count && (i >= file.used || !pool.blocks[i].filed)))
+			return false;
+	for (size_t i = 0; i < pool.count; i++)
+		hostmem_release(pool.blocks[i].start, HOSTPOOL_BLOCK);
+	forget();
+	return true;
 }

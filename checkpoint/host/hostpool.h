@@ -47,15 +47,15 @@ int hostpool_take(int fd, size_t count);
 
 /*
  * From here to hostpool_end_file(), blocks that a pool without any gets are those of the memory file @fd, which has such
- * a seal, as far as it goes. So whoever else has it keeps what is in them when hostpool_drop() has dropped all, and
- * hostpool_take_back() gets it back if @fd is that file. Both return 0 or a negative errno; the caller closes @fd.
+ * a seal, as far as it goes. If the first @count blocks are such, hostpool_leave() drops all, and what is in them stays
+ * in the file, for whoever else has it. False, and nothing has changed: they are not, or the driver does not unpin some.
+ * hostpool_take_back() gets @count blocks back if @fd is that file. The others return 0 or a negative errno; the caller
+ * closes @fd.
  */
 int hostpool_begin_file(int fd);
 void hostpool_end_file(void);
+bool hostpool_leave(size_t count);
 int hostpool_take_back(int fd, size_t count);
-
-/* Whether the first @count blocks are such. */
-bool hostpool_is_in_file(size_t count);
 
 size_t hostpool_count(void);
 const struct hostpool_block *hostpool_block(size_t i);
@@ -94,10 +94,10 @@ bool hostpool_unregister(const struct cuda_driver *drv, void *start);
 void hostpool_empty(size_t i);
 
 /*
- * Let the kernel take the pages of unpinned blocks when it needs them. @ready: also of those that
- * hostpool_populate() made present.
+ * Let the kernel take the pages of unpinned blocks when it needs them, as far as it is not cancelled (NULL: never).
+ * @ready: also of those that hostpool_populate() made present. Those of a memory file go at once, which takes longer.
  */
-void hostpool_relax(bool ready);
+void hostpool_relax(bool ready, const bool *cancel);
 
 /* Give all unpinned blocks back, as far as it is not cancelled (NULL: never). The pages of pinned blocks stay. */
 void hostpool_drop(const bool *cancel);

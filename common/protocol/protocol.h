@@ -46,8 +46,8 @@
  *	memory			the memory file that comes with this line is for the request that follows:
  *				"hold snapshot" or "snapshot pause" with hold: the pause puts the memory there,
  *				where it stays when the job gives its host memory back; with done: there it
- *				still is, so that the resume need not read the snapshot. It is larger than the
- *				memory, and sealed against shrinking
+ *				still is, so that the resume need not read the snapshot. It is sealed against
+ *				shrinking. What does not fit into it is read
  *	hold [TIMEOUT_MS] [all|memory|snapshot]	pause, but first come to rest together with other
  *				processes. snapshot: as "all", but this process is to have a snapshot: the
  *				pause ends as that of "snapshot pause", by done or the end of the process,
@@ -338,8 +338,8 @@
  * sides skip what they do not know. The requests pause, resume and trim mean the same in all versions: they are
  * sent to a process that was named by its PID, whatever its version (docs/install.md). Changes before the first release
  * need no new version: a yield with "hold" says "mapped" now also if it has freed nothing; the job stays paused after
- * it if the daemon ends without having sent "pact", which older ones do not; and "pact" comes before "hold snapshot",
- * where older jobs refuse it. After it, that takes version 2.
+ * it if the daemon ends without having sent "pact", which older ones do not; and "pact" and "memory" come before "hold
+ * snapshot", "snapshot" and "done", where older jobs refuse them. After it, that takes version 2.
  */
 #define PROTOCOL_VERSION 1    /* between a job and the command */
 #define PROTOCOL_TURNS   1    /* between a job and the daemon */

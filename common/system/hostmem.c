@@ -265,6 +265,11 @@ void hostmem_release(void *start, size_t size)
 		munmap(start, size);
 }
 
+bool hostmem_may_populate_files(void)
+{
+	return !madvise(NULL, 0, MADV_POPULATE_WRITE);
+}
+
 int hostmem_populate(void *start, size_t size)
 {
 	volatile char *p = start;
@@ -272,8 +277,8 @@ int hostmem_populate(void *start, size_t size)
 	if (!madvise(start, size, MADV_POPULATE_WRITE))
 		return 0;
 	if (errno != EINVAL)
-		return -errno;
-	for (size_t i = 0; i < size; i += PAGE) /* before Linux 5.14 */
+		return errno == EFAULT ? -ENOMEM : -errno; /* EFAULT: of a memory file */
+	for (size_t i = 0; i < size; i += PAGE)            /* before Linux 5.14 */
 		p[i] = 0;
 	return 0;
 }

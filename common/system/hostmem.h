@@ -72,4 +72,7 @@ bool hostmem_replace(void *start, size_t size);
  */
 int hostmem_populate(void *start, size_t size);
 
+/* Whether that holds for memory files: before Linux 5.14 a page that cannot be had would be a signal. */
+bool hostmem_may_populate_files(void);
+
 #endif

@@ -19,7 +19,7 @@ static inline int memfd_make(const char *name)
 	return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
 }
 
-/* The same for a file of @size bytes, which stays so. Also if the system refuses that (RLIMIT_FSIZE). */
+/* The same for a file of @size bytes, sealed against another size. RLIMIT_FSIZE is a failure (EFBIG), and no signal. */
 int memfd_make_sized(const char *name, size_t size);
 
 #endif

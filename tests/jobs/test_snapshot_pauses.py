@@ -441,10 +441,22 @@ def what_was_saved_comes_back_without_a_read():
             resume = [phase["name"] for phase in json.loads(snapshot.end())["resume"]]
             equal([name for name in resume if name != "restore"], [*reads, "map", "copy"], "the resume")
             cudaw_ok("verify", path)
-            goes_on(job)
-            check(not has_memory_file(job.pid), "it has the memory file still")
-            pause(job, "command")
+            pause(job, "command")       # what it has got back goes out again
             resumes_well(job)
+
+
+def a_failure_gives_back_what_was_saved():
+    job = Counting()
+    snapshot = Snapshot(job).in_criu()
+    for name in contents(snapshot.path):
+        if name.startswith("data-"):
+            os.truncate(f"{snapshot.path}/{name}", 0)
+    snapshot.let_criu_go(1)
+    check("CRIU" in snapshot.end(1), "the reason is not told")
+    equal(contents(snapshot.path), [], "what is in the directory")
+    until(lambda: not has_memory_file(job.pid), 30, "it has the memory file no more")
+    goes_on(job)
+    job.finish()
 
 
 def one_that_stops_the_job():
@@ -804,7 +816,8 @@ if __name__ == "__main__":
          another_command_for_it_leaves_its_memory_alone, a_stopped_job_keeps_its_directory,
          an_incremental_one_goes_on_from_the_last_that_is_there,
          a_connection_when_criu_begins_is_no_harm, a_resume_that_fails_leaves_the_directory_locked,
-         one_after_a_long_resume, what_was_saved_comes_back_without_a_read, one_that_stops_the_job, one_that_ends_as_it_runs_on,
+         one_after_a_long_resume, what_was_saved_comes_back_without_a_read,
+         a_failure_gives_back_what_was_saved, one_that_stops_the_job, one_that_ends_as_it_runs_on,
          one_who_reads_in_the_gap_is_waited_for, one_who_waits_for_its_end_is_waited_for,
          one_who_locks_it_before_the_command_ends_is_no_harm, one_that_is_continued_runs_on,
          one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,

@@ -66,10 +66,19 @@ bool job_is_gone(const struct job *job)
 	return job->error == -ECONNREFUSED || job->error == -ENOENT;
 }
 
+static void drop_sent_memory(struct job *job)
+{
+	if (job->memory > 0 && job->memory_sent)
+		close(job->memory);
+	if (job->memory_sent)
+		job->memory = 0;
+}
+
 static void hang_up(struct job *job, int error)
 {
 	if (job->fd >= 0)
 		close(job->fd);
+	drop_sent_memory(job);
 	job->fd = -1;
 	job->queued = false;
 	job->error = error;
@@ -102,6 +111,14 @@ void job_say(struct job *job, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	send_line(job, text, 0);
+}
+
+void job_give_memory(struct job *job, int fd)
+{
+	if (job->memory > 0)
+		close(job->memory);
+	job->memory = fd;
+	job->memory_sent = false;
 }
 
 static void begin(struct job *job)
@@ -146,6 +163,8 @@ static void hear(struct job *job, const struct job_request *request, double list
 	}
 	if (came && request->silence)
 		job->heard = listened;
+	if (came)
+		drop_sent_memory(job);
 	while (job->fd >= 0 && !(error = lines_next(&job->lines, &line)) && line)
 		take_line(job, line, request);
 	if (error)
@@ -206,11 +225,9 @@ static bool call(struct round *round, struct job *job)
 	if (job->pact > 0)
 		send_line(job, "pact", job->pact);
 	job->pact = 0;
-	if (job->memory > 0) {
+	if (job->memory > 0)
 		send_line(job, "memory", job->memory);
-		close(job->memory);
-	}
-	job->memory = 0;
+	job->memory_sent = true;
 	send_line(job, text, job->party && !request->party_text ? 0 : job->token);
 	return true;
 }

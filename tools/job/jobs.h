@@ -142,9 +142,14 @@ struct job {
 
 	const char *request; /* for it alone, in place of those for all of jobs_ask(); NULL: none */
 	struct party *party; /* that it pauses with (coordinate.h), or NULL */
-	int token;   /* a descriptor to send with party_text, or without a party; 0 or less: none */
-	int pact;    /* likewise, with a line "pact" before the request; 0 once it is sent */
-	int memory;  /* likewise, with a line "memory"; it is closed once it is sent */
+	int token; /* a descriptor to send with party_text, or without a party; 0 or less: none */
+	int pact;  /* likewise, with a line "pact" before the request; 0 once it is sent */
+	/*
+	 * Likewise, with a line "memory". It is closed here once the job has answered: whoever closes such a file last
+	 * gives its memory back, which may take seconds. Set it by job_give_memory().
+	 */
+	int memory;
+	bool memory_sent;
 	size_t rank; /* in it */
 };
 
@@ -217,6 +222,9 @@ void jobs_ask(struct job **jobs, size_t n, const struct job_request *request);
 
 /* True if all of @jobs have been sent their requests, or could not be, in a line or tick function. */
 bool jobs_are_asked(struct job *const *jobs, size_t n);
+
+/* The next request to @job comes with the memory file @fd, which is the job's then; 0 or less: none. */
+void job_give_memory(struct job *job, int fd);
 
 /* Send another line, in a line or tick function. */
 void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

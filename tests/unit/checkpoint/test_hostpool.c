@@ -169,7 +169,7 @@ START_TEST(relaxed_pages_are_left)
 	ck_assert_int_eq(hostpool_populate(512 * MB / HOSTPOOL_BLOCK, NULL), 0);
 	held = hostpool_held(0);
 	used = hostmem_cgroup_available();
-	hostpool_relax(true);
+	hostpool_relax(true, NULL);
 	ck_assert_uint_eq(hostpool_held(0), 0);
 	relaxed = hostmem_cgroup_available();
 	ready = hostmem_ready();
@@ -241,7 +241,7 @@ START_TEST(what_stays_pinned_is_kept)
 	for (int i = 0; i < 2; i++) {
 		answer = answers[i];
 		hostpool_unpin(&drv, NULL, 0, NULL);
-		hostpool_relax(true);
+		hostpool_relax(true, NULL);
 		hostpool_drop(NULL);
 		ck_assert_uint_eq(hostpool_held(0), HOSTPOOL_BLOCK);
 		ck_assert(is_mapped(start));
@@ -313,7 +313,7 @@ START_TEST(a_filled_file_becomes_blocks)
 	/* It grows like any other, and once it is not needed its blocks are as any other, and the file is empty. */
 	ck_assert_int_eq(hostpool_grow(3), 0);
 	ck_assert_uint_gt(file_pages(fd), 0);
-	hostpool_relax(true);
+	hostpool_relax(true, NULL);
 	ck_assert_uint_eq(file_pages(fd), 0);
 	ck_assert_uint_eq(hostpool_held(0), 0);
 	ck_assert_int_eq(*last, 0);
@@ -335,30 +335,34 @@ START_TEST(what_is_in_a_file_outlives_the_pool)
 
 	ck_assert_int_eq(hostpool_grow(1), 0);
 	ck_assert_int_eq(hostpool_begin_file(fd), -EBUSY);
-	ck_assert(!hostpool_is_in_file(1));
+	ck_assert(!hostpool_leave(1));
 	hostpool_drop(NULL);
 	ck_assert_int_eq(hostpool_begin_file(open_ended), -EINVAL);
 	ck_assert_int_eq(hostpool_begin_file(fd), 0);
 	ck_assert_int_eq(hostpool_grow(3), 0);
 	hostpool_end_file();
 	ck_assert_int_eq(hostpool_grow(4), 0);
-	ck_assert(hostpool_is_in_file(2));
-	ck_assert(!hostpool_is_in_file(3));
 	ck_assert_int_eq(hostpool_populate(4, NULL), 0);
 	hostpool_block(1)->start[7] = 'y';
-	hostpool_drop(NULL);
+	ck_assert(!hostpool_leave(3));
+	ck_assert(!hostpool_leave(5));
+	ck_assert_uint_eq(hostpool_count(), 4);
+	ck_assert(hostpool_leave(2));
 	ck_assert_uint_eq(hostpool_count(), 0);
 	ck_assert_uint_gt(file_pages(fd), 0);
 	ck_assert_int_eq(hostpool_take_back(other, 2), -EINVAL);
 	ck_assert_int_eq(hostpool_take_back(fd, 3), -EINVAL);
 	ck_assert_int_eq(hostpool_take_back(fd, 2), 0);
 	ck_assert_int_eq(hostpool_block(1)->start[7], 'y');
-	hostpool_relax(true);
+	/* That takes time, and may be cancelled. */
+	hostpool_relax(true, &(bool){true});
+	ck_assert_int_eq(hostpool_block(1)->start[7], 'y');
+	hostpool_relax(true, NULL);
 	ck_assert_uint_eq(file_pages(fd), 0);
 }
 END_TEST
 
-/* A pause that has failed leaves its blocks. */
+/* A pause that has failed leaves its blocks, and one that was cancelled while it let go of them. */
 START_TEST(blocks_that_have_left_a_file_are_in_none)
 {
 	int fd = memory_file(2 * HOSTPOOL_BLOCK, F_SEAL_SHRINK | F_SEAL_GROW);
@@ -366,10 +370,29 @@ START_TEST(blocks_that_have_left_a_file_are_in_none)
 	ck_assert_int_eq(hostpool_begin_file(fd), 0);
 	ck_assert_int_eq(hostpool_grow(2), 0);
 	hostpool_end_file();
-	ck_assert(hostpool_is_in_file(2));
 	hostpool_empty(1);
-	ck_assert(hostpool_is_in_file(1));
-	ck_assert(!hostpool_is_in_file(2));
+	ck_assert(!hostpool_leave(2));
+	ck_assert(hostpool_leave(1));
+}
+END_TEST
+
+/* Whoever else has it would keep them. */
+START_TEST(what_is_dropped_leaves_the_file)
+{
+	int fd = memory_file(3 * HOSTPOOL_BLOCK, F_SEAL_SHRINK | F_SEAL_GROW);
+	size_t all;
+
+	ck_assert_int_eq(hostpool_begin_file(fd), 0);
+	ck_assert_int_eq(hostpool_grow(3), 0);
+	hostpool_end_file();
+	ck_assert_int_eq(hostpool_populate(3, NULL), 0);
+	all = file_pages(fd);
+	not_pinned = hostpool_block(1)->start;
+	hostpool_pin(&drv, NULL, 2, NULL);
+	ck_assert(!hostpool_leave(3));
+	hostpool_drop(NULL);
+	ck_assert_uint_eq(hostpool_count(), 1);
+	ck_assert_uint_eq(file_pages(fd), all / 3);
 }
 END_TEST
 
@@ -389,6 +412,7 @@ int main(void)
 	tcase_add_test(tc, a_filled_file_becomes_blocks);
 	tcase_add_test(tc, what_is_in_a_file_outlives_the_pool);
 	tcase_add_test(tc, blocks_that_have_left_a_file_are_in_none);
+	tcase_add_test(tc, what_is_dropped_leaves_the_file);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }

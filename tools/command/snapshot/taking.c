@@ -91,7 +91,9 @@ static void make_memory(const struct taking *t)
 {
 	size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 
-	for (size_t i = 0; i < t->nparts && !t->stop && !t->gpu_only && !is_in_memory(t); i++)
+	if (t->stop || t->gpu_only || is_in_memory(t))
+		return;
+	for (size_t i = 0; i < t->nparts; i++)
 		t->parts[i].memory = memfd_make_sized("cudaw-snapshot", size);
 }
 
@@ -100,14 +102,15 @@ static void lend_memory(const struct taking *t)
 {
 	for (size_t i = 0; i < t->nparts; i++)
 		if (t->parts[i].memory >= 0)
-			t->parts[i].job->memory = fcntl(t->parts[i].memory, F_DUPFD_CLOEXEC, 3);
+			job_give_memory(t->parts[i].job,
+					fcntl(t->parts[i].memory, F_DUPFD_CLOEXEC, 3));
 }
 
 /* Likewise. A job that does not take it back needs the room. */
 static void give_memory(const struct taking *t)
 {
 	for (size_t i = 0; i < t->nparts; i++) {
-		t->parts[i].job->memory = t->parts[i].memory;
+		job_give_memory(t->parts[i].job, t->parts[i].memory);
 		t->parts[i].memory = -1;
 	}
 }
@@ -115,11 +118,9 @@ static void give_memory(const struct taking *t)
 static void drop_memory(const struct taking *t)
 {
 	for (size_t i = 0; i < t->nparts; i++) {
-		if (t->parts[i].job->memory > 0)
-			close(t->parts[i].job->memory);
+		job_give_memory(t->parts[i].job, -1);
 		if (t->parts[i].memory >= 0)
 			close(t->parts[i].memory);
-		t->parts[i].job->memory = 0;
 		t->parts[i].memory = -1;
 	}
 }
