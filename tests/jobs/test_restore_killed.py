@@ -68,7 +68,9 @@ def a_command_killed_while_the_job_is_stopped():
 
 ENDS_RESTORE = """
 "$REAL" "$@" || exit
-[ "$1" != restore ] || { until ! grep -q "^State:.T" /proc/PID/status; do sleep 0.01; done
+stopped() { grep -q "^State:.T" /proc/PID/status; }
+[ "$1" != restore ] || { until stopped || ! kill -0 $PPID; do sleep 0.01; done
+                         until ! stopped; do sleep 0.01; done
                          kill -TERM $PPID; } > /dev/null 2>&1 &
 """
 
