@@ -157,7 +157,7 @@ static void take_done(struct client *c, const char *path)
 		return;
 	caller_find(ownfd_get(&c->own), &asks);
 	/* The path of one that is lent is that of an earlier snapshot. */
-	event.matches = control_is_lent(job_now()) ? job_is_lent_to(&asks)
+	event.matches = control_is_lent(job_now()) ? job_is_given_back_by(&asks)
 						   : !strcmp(path, operation_plan()->path);
 	c->waits = WAITS_DONE;
 	if (event.matches)

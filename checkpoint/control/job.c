@@ -435,14 +435,20 @@ void job_look_for_caller(void)
 	job_take(&event);
 }
 
-bool job_is_lent_to(const struct caller *asks)
+static bool is_lent_to(const struct caller *asks)
 {
 	return control_is_lent(&state) && caller_is_same(asks, &caller);
 }
 
+bool job_is_given_back_by(const struct caller *asks)
+{
+	return is_lent_to(asks) ||
+	       (control_is_lent(&state) && !asks->start && asks->pid == caller.pid);
+}
+
 static bool is_lent_to_another(const struct caller *asks)
 {
-	return control_is_lent(&state) && !job_is_lent_to(asks);
+	return control_is_lent(&state) && !is_lent_to(asks);
 }
 
 int job_lend(const struct control_event *event, const struct caller *asks, int pact)

@@ -50,7 +50,9 @@ void job_retry(void);
  * of that; -1: none. -EBUSY: there is another snapshot; or an error of joint_keep(). Then nothing has changed.
  */
 int job_lend(const struct control_event *event, const struct caller *asks, int pact);
-bool job_is_lent_to(const struct caller *asks);
+
+/* Whether it is lent to @asks, who may have ended since: the end alone would say the same (job_look_for_caller()). */
+bool job_is_given_back_by(const struct caller *asks);
 
 /* See whether the process that is to finish a snapshot has ended without a word. */
 bool job_awaits_caller(void);

@@ -10,12 +10,13 @@ import glob
 import json
 import os
 import re
+import signal
 
 from jointlib import Pauser, pact
 from restorelib import Snapshot, allow_stand_in, directory, refused, stands_in
 from severallib import Server, Sharing, held_before_its_lock, stopped_and_restored, taken, watchers_of, watching
-from simlib import unsanitized
-from gpulib import RUNTIME_DIR, check, cudaw, cudaw_ok, equal, main, until
+from simlib import is_stopped, unsanitized
+from gpulib import RUNTIME_DIR, check, cudaw, cudaw_ok, equal, jobs, main, until
 import proclib
 
 
@@ -187,7 +188,25 @@ def they_run_on_when_the_command_is_done_or_killed():
     job.finish()
 
 
+def the_last_word_of_a_command_that_has_ended_counts():
+    """One that is stopped hears it then, and resumes together with the others. Nobody has waited for the command yet."""
+    job = Sharing()
+    pauser = Pauser(job.engines, pact(2))
+    late, other = job.engines
+    os.kill(late, signal.SIGSTOP)
+    until(lambda: is_stopped(late), 10, "it is stopped")
+    pauser.say_done(late)
+    pauser.say_done(other)
+    until(lambda: jobs()[other]["state"] != "paused", 10, "the other one has heard it")
+    pauser.process.kill()
+    until(lambda: proclib.is_zombie(pauser.process.pid), 10, "it has ended")
+    os.kill(late, signal.SIGCONT)
+    job.goes_on()
+    pauser.kill()
+    job.finish()
+
+
 allow_stand_in()
 main(a_command_that_is_killed_with_its_children, a_second_one_writes_what_has_changed,
      one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml, those_that_watch_may_end_meanwhile,
-     they_run_on_when_the_command_is_done_or_killed, ranks_that_share_memory_go_and_come_back)
+     they_run_on_when_the_command_is_done_or_killed, the_last_word_of_a_command_that_has_ended_counts, ranks_that_share_memory_go_and_come_back)
