@@ -563,7 +563,8 @@ def test_an_interrupt_says_what_becomes_of_the_jobs():
             FakeJob(directory, answers=dict.fromkeys(("pause", "resume", "trim", "hold", "regain"), under_way))
         command = ends_with_us(subprocess.Popen([CUDAW, verb, "abc123"], stdout=subprocess.DEVNULL,
                                                 stderr=subprocess.PIPE, text=True))
-        until(lambda: len(heard) == 1 + several, 10, "all are asked")
+        until(lambda: len(heard) == 1 + several and state(command.pid) == "S", 10,
+              "all are asked, and it waits for their answers")
         command.send_signal(signal.SIGINT)
         _, errors = command.communicate(timeout=LIMIT_S)
         equal((command.returncode, errors), (-signal.SIGINT, f"cudaw: interrupted: {said}\n"))
