@@ -428,15 +428,14 @@ static bool next_of_gpu(struct transfer *t, CUdevice gpu, size_t *piece)
 static bool next_piece(struct worker *w, size_t *piece)
 {
 	struct transfer *t = w->transfer;
+	size_t lists = t->in_order ? 1 : t->ngpus;
 	bool found = false;
 
 	if (!workers_go_on(&t->workers))
 		return false;
 	pthread_mutex_lock(&t->lock);
-	if (t->in_order)
-		found = next_of_gpu(t, t->gpus[0], piece);
-	for (size_t i = 0; i < t->ngpus && !found && !t->in_order; i++)
-		found = next_of_gpu(t, t->gpus[(w->gpu + i) % t->ngpus], piece);
+	for (size_t i = 0; i < lists && !found; i++)
+		found = next_of_gpu(t, t->gpus[(w->gpu + i) % lists], piece);
 	pthread_mutex_unlock(&t->lock);
 	return found;
 }

@@ -15,8 +15,7 @@
  *
  * A transfer consists of pieces of some granules. Each worker takes the next one of its GPU, so that the links of all
  * GPUs are in use; or of another GPU, when its own has none left. If the pieces are to go in order, each takes the next
- * one of all. If the host
- * memory is pinned, the GPU copies to or from it directly. Otherwise, and for the spill file, the
+ * one of all. If the host memory is pinned, the GPU copies to or from it directly. Otherwise, and for the spill file, the
  * worker copies through two small pinned buffers of its own: the bus fills one while the CPU
  * empties the other. Pinning costs 20 ms a GiB, which no number of threads makes much faster, and
  * the driver's checkpoint unpins and pins all of it again; so only memory that stays pinned is
@@ -95,8 +94,7 @@ struct transfer {
 	CUdevice gpus[GPU_MAX]; /* that have pieces */
 	size_t ngpus, begun;    /* GPUs; workers */
 	pthread_mutex_t lock;   /* of what follows */
-	size_t next
-		[GPU_MAX]; /* in the order of the transfer: where the next piece of a GPU may be */
+	size_t next[GPU_MAX];   /* where the next piece of a GPU may be, in that order */
 
 	/* The outcome of transfer_run(); its workers use these too. */
 	struct workers workers;
