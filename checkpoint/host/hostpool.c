@@ -309,9 +309,10 @@ void hostpool_drop(const bool *cancel)
 
 bool hostpool_leave(size_t count)
 {
-	for (size_t i = 0; i < pool.count || i < count; i++)
-		if (i >= pool.count || pool.blocks[i].pinned ||
-		    (i < count && (i >= file.used || !pool.blocks[i].filed)))
+	if (count > file.used || count > pool.count)
+		return false;
+	for (size_t i = 0; i < pool.count; i++)
+		if (pool.blocks[i].pinned || (i < count && !pool.blocks[i].filed))
 			return false;
 	for (size_t i = 0; i < pool.count; i++)
 		hostmem_release(pool.blocks[i].start, HOSTPOOL_BLOCK);
