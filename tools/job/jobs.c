@@ -66,12 +66,18 @@ bool job_is_gone(const struct job *job)
 	return job->error == -ECONNREFUSED || job->error == -ENOENT;
 }
 
+void job_give_memory(struct job *job, int fd)
+{
+	if (job->memory > 0)
+		close(job->memory);
+	job->memory = fd;
+	job->memory_sent = false;
+}
+
 static void drop_sent_memory(struct job *job)
 {
-	if (job->memory > 0 && job->memory_sent)
-		close(job->memory);
 	if (job->memory_sent)
-		job->memory = 0;
+		job_give_memory(job, 0);
 }
 
 static void hang_up(struct job *job, int error)
@@ -111,14 +117,6 @@ void job_say(struct job *job, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	send_line(job, text, 0);
-}
-
-void job_give_memory(struct job *job, int fd)
-{
-	if (job->memory > 0)
-		close(job->memory);
-	job->memory = fd;
-	job->memory_sent = false;
 }
 
 static void begin(struct job *job)
