@@ -198,14 +198,22 @@ def a_pause_while_it_waits_for_memory_holds():
     resumes_well(job)
 
 
+@contextlib.contextmanager
+def waiting_for_host_memory(path):
+    """A job after a whole snapshot, which the command waits for; there is host memory afterwards."""
+    job = Counting()
+    snapshot = Snapshot(job, path=path).in_criu()
+    with no_host_memory():
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "waiting", 10, "it waits")
+        yield job, snapshot
+
+
 def a_job_waits_for_the_host_memory_that_it_gave_for_it():
     """Nobody has asked for a pause, so the job runs on by itself."""
     with a_path_in_memory() as path:
-        job = Counting()
-        snapshot = Snapshot(job, path=path).in_criu()
-        with no_host_memory():
-            snapshot.let_criu_go()
-            until(lambda: job.state() == "waiting", 10, "it waits")
+        with waiting_for_host_memory(path) as (job, snapshot):
+            pass
         snapshot.end()
         goes_on(job)
         job.finish()
@@ -213,11 +221,7 @@ def a_job_waits_for_the_host_memory_that_it_gave_for_it():
 
 def a_pause_while_it_waits_for_host_memory_holds():
     with a_path_in_memory() as path:
-        job = Counting()
-        snapshot = Snapshot(job, path=path).in_criu()
-        with no_host_memory():
-            snapshot.let_criu_go()
-            until(lambda: job.state() == "waiting", 10, "it waits")
+        with waiting_for_host_memory(path) as (job, snapshot):
             cudaw_ok("pause", job.pid)
             check("; it stays paused" in snapshot.end(), "it is not said")
             equal((job.state(), told(job, "snapshot")), ("paused", path), "the state, and where")
