@@ -121,6 +121,24 @@ def kill_group(pid):
         pass
 
 
+def kill_family(pid):
+    """End a test and all that it has started, also what has a session of its own."""
+    for member in proclib.family(pid):
+        proclib.send(member, "KILL")
+
+
+# The tests that run, by the process of each.
+RUNNING = set()
+
+
+def give_up(number, _frame):
+    """The runner is told to end: nobody else would end what runs."""
+    for pid in tuple(RUNNING):
+        kill_family(pid)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def ended_within(pid, limit):
     """True where the process ends within @limit seconds; it is left to be waited for."""
     fd = os.pidfd_open(pid)
@@ -199,10 +217,13 @@ def run(test):
         except OSError as error:
             test.fail(f"cannot be started: {error}")
             return test
+        RUNNING.add(process.pid)
         in_time = ended_within(process.pid, test.limit)
         if not in_time:
             stacks = "".join(map(proclib.stacks, proclib.family(process.pid)[:STACKS]))
+            kill_family(process.pid)
         kill_group(process.pid)
+        RUNNING.discard(process.pid)
         _, ended, usage = os.wait4(process.pid, 0)
         status = process.returncode = os.waitstatus_to_exitcode(ended)
         test.seconds = time.monotonic() - start
@@ -381,9 +402,8 @@ def written_lines(path):
 def main():
     args = parse()
     # A shell's background job ignores some, as nohup does, and so would all that the tests start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for ignored in (signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(ignored, signal.SIG_DFL)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(ignored, give_up)
     tests = chosen(args)
     if args.select:
         print(*(test.argv[0] for test in tests))

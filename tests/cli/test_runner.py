@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 from clilib import LIMIT_S, equal, contains, main, scratch
-from harness import check
+import proclib
+from harness import check, until
 
 RUNNER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runner.py")
 
@@ -126,6 +127,23 @@ def test_a_hang_shows_what_hangs():
         equal((done.returncode, last(done)), (1, "0 passed, 1 failed, 0 skipped"))
         contains(done.stdout, "not done after 1 s")
         equal(len(re.findall(r"\| -- \d+$", done.stdout, re.MULTILINE)), 2, "the shell and what it runs")
+
+
+def test_one_that_is_told_to_end_leaves_nothing():
+    """Nor does a test that hangs: what a test has started may have sessions of its own."""
+    for how, limit in (("INT", 1000), ("TERM", 1000), (None, 1)):
+        directory = scratch()
+        path = program(directory, "long", f"setsid sleep 1000 & echo $! > {directory}/new\n"
+                       f"mv {directory}/new {directory}/pid\nwait\n")
+        with subprocess.Popen([sys.executable, RUNNER, "--timeout", str(limit), path],
+                              stdout=subprocess.DEVNULL) as runner:
+            until(lambda: os.path.exists(f"{directory}/pid"), 10, "the test has begun")
+            with open(f"{directory}/pid", encoding="ascii") as file:
+                pid = int(file.read())
+            if how:
+                proclib.send(runner.pid, how)
+            check(runner.wait() != 0, "it ended well")
+        until(lambda: proclib.is_zombie(pid), 10, "what the test has started has ended")
 
 
 def test_the_tests_of_a_list_are_left_out():
