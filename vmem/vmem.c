@@ -7,11 +7,11 @@
 
 static CUresult alloc_large(CUcontext ctx, CUdevice dev, size_t size, CUdeviceptr *ptr)
 {
-	size_t rounded = (size + VMEM_GRANULE - 1) & ~(VMEM_GRANULE - 1);
+	size_t rounded = vmem_room_for(size);
 	struct region *r;
 	CUresult rc;
 
-	if (rounded < size)
+	if (!rounded)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	rc = region_get(ctx, dev, rounded, &r);
 	if (rc != CUDA_SUCCESS)
@@ -176,6 +176,14 @@ size_t vmem_room(CUdeviceptr ptr)
 		room = r->size;
 	pthread_mutex_unlock(&d->lock);
 	return room;
+}
+
+size_t vmem_room_for(size_t size)
+{
+	bool small = size < VMEM_GRANULE;
+	size_t unit = small ? SUBALLOC_UNIT : VMEM_GRANULE, gap = small && vm.gap;
+
+	return size > SIZE_MAX - unit ? 0 : ((size + gap + unit - 1) & ~(unit - 1)) - gap;
 }
 
 /* With the lock of the device held. */

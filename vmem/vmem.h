@@ -116,14 +116,15 @@ CUresult vmem_free(CUdeviceptr ptr, unsigned long long id);
 /*
  * Keep the memory of the allocation that starts at @ptr, for later ones or until the GPU is done with it:
  * the program has freed it, vmem_lookup() finds it no more, and a pause does not save it. It stays mapped,
- * and is no cached memory. @id is as in vmem_free(). vmem_reuse() puts a new allocation of @size bytes there,
- * which must not be more than vmem_room() says of an allocation or of kept memory. vmem_free_kept() frees the
- * memory; the GPU must be done with it, and if the driver fails to unmap, it stays kept.
- * CUDA_ERROR_INVALID_VALUE if @ptr is not the start of a live allocation, or not of kept memory: it may have
- * gone with its context.
+ * and is no cached memory. @id is as in vmem_free(). vmem_reuse() puts a new allocation of @size bytes
+ * there, which must not be more than vmem_room() says of an allocation or of kept memory; a new allocation
+ * of @size bytes has vmem_room_for() (0: that is too much). vmem_free_kept() frees the memory; the GPU must
+ * be done with it, and if the driver fails to unmap, it stays kept. CUDA_ERROR_INVALID_VALUE if @ptr is not
+ * the start of a live allocation, or not of kept memory: it may have gone with its context.
  */
 CUresult vmem_keep(CUdeviceptr ptr, unsigned long long id);
 size_t vmem_room(CUdeviceptr ptr);
+size_t vmem_room_for(size_t size);
 CUresult vmem_reuse(CUdeviceptr ptr, size_t size);
 CUresult vmem_free_kept(CUdeviceptr ptr);
 

@@ -38,6 +38,10 @@ ANSWERS = {
     "pool_order": "".join(f"in {where}\n{ORDER}" for where in (
         "a pool of the program", "the default pool", "the legacy stream", "the thread's stream",
         "a stream beside the thread's", "a stream after the end of a blocking one")),
+    "pool_sizes": "".join(f"{size} bytes, other memory after their free: 0 times of 100\n"
+                          "  the pool has no more memory than before: yes\n"
+                          for size in (1000, (100 << 10) + 1, 2 * MIB - 1, 2 * MIB, 3 * MIB + 5, 5 * MIB + 1,
+                                       11 * MIB, 17 * MIB, 33 * MIB)),
     "pool_legacy": "".join(f"freed in {where} stream, a stream apart gets it: no\n" * looks +
                            f"freed in {where} stream, it is the same memory: yes\n"
                            "  the later memory has its contents: yes\n" +

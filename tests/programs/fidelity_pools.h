@@ -104,6 +104,33 @@ static void case_pool_order(void)
 	pool_order("a stream after the end of a blocking one", own, stream_new(), other);
 }
 
+/* A loop that allocates and frees in one stream takes no more memory, whatever the size. */
+static void case_pool_sizes(void)
+{
+	static const size_t sizes[] = {1000,     100 * KIB + 1, 2 * MIB - 1,
+				       2 * MIB,  3 * MIB + 5,   5 * MIB + 1,
+				       11 * MIB, 17 * MIB,      33 * MIB};
+	CUmemoryPool pool = pool_new(UINT64_MAX);
+	CUstream stream = stream_new();
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		CUdeviceptr first = pool_alloc(pool, sizes[i], stream);
+		cuuint64_t reserved = pool_reserved(pool);
+		int others = 0;
+
+		CALL(cuMemFreeAsync(first, stream));
+		for (int k = 0; k < 100; k++) {
+			CUdeviceptr again = pool_alloc(pool, sizes[i], stream);
+
+			others += again != first;
+			CALL(cuMemFreeAsync(again, stream));
+		}
+		say("%zu bytes, other memory after their free: %d times of 100", sizes[i], others);
+		say("  the pool has no more memory than before: %s",
+		    yes(pool_reserved(pool) == reserved));
+	}
+}
+
 /*
  * The legacy stream and blocking streams wait for each other's work, and so for frees in it: the memory
  * of a busy stream is freed in another one, and allocated there.

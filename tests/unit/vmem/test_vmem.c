@@ -96,6 +96,19 @@ START_TEST(kept_memory)
 }
 END_TEST
 
+START_TEST(a_new_allocation_has_the_room_that_is_foretold)
+{
+	static const size_t sizes[] = {1,      512,        700,        100 * KB, 2 * MB - 1,
+				       2 * MB, 2 * MB + 1, 3 * MB + 5, 64 * MB,  3 * GB + 1};
+
+	if (_i)
+		vmem_watch();
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		ck_assert_uint_eq(vmem_room_for(sizes[i]), vmem_room(alloc(sizes[i])));
+	ck_assert_uint_eq(vmem_room_for(SIZE_MAX), 0);
+}
+END_TEST
+
 START_TEST(kept_memory_goes_with_its_context)
 {
 	CUdeviceptr small = alloc(4 * KB), live = alloc(4 * KB), large = alloc(4 * MB);
@@ -308,6 +321,8 @@ int main(void)
 	tcase_add_test(tc, lookup_reports_what_was_asked_for);
 	tcase_add_test(tc, ids_are_unique);
 	tcase_add_test(tc, kept_memory);
+	tcase_add_loop_test(tc, a_new_allocation_has_the_room_that_is_foretold, 0,
+			    2); /* 1: with gaps */
 	tcase_add_test(tc, kept_memory_goes_with_its_context);
 	tcase_add_test(tc, kept_memory_that_is_not_unmapped_stays_kept);
 	tcase_add_test(tc, bad_arguments);

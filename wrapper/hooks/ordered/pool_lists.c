@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/pool_lists.h"
+#include "vmem/vmem.h"
 
 #include <utlist.h>
 
@@ -9,8 +10,10 @@
 #define UNITS_MAX ((1UL << 29) - 1)
 #define PATIENCE  16 /* with blocks of a bin that do not fit */
 
-static unsigned int bin_of(size_t units)
+/* Of blocks with @room. */
+static unsigned int bin_of(size_t room)
 {
+	size_t units = room / UNIT;
 	unsigned int log;
 
 	if (units < SPLIT)
@@ -31,7 +34,7 @@ void pool_list_put(struct pool_list *list, struct pool_block *b)
 		behind = behind == first ? NULL : behind->prev;
 	b->list = list;
 	DL_APPEND_ELEM(list->first, behind, b);
-	DL_PREPEND2(list->bins[bin_of(b->room / UNIT)], b, before, more);
+	DL_PREPEND2(list->bins[bin_of(b->room)], b, before, more);
 }
 
 void pool_list_remove(struct pool_block *b)
@@ -39,13 +42,8 @@ void pool_list_remove(struct pool_block *b)
 	struct pool_list *list = b->list;
 
 	DL_DELETE(list->first, b);
-	DL_DELETE2(list->bins[bin_of(b->room / UNIT)], b, before, more);
+	DL_DELETE2(list->bins[bin_of(b->room)], b, before, more);
 	b->list = NULL;
-}
-
-static size_t units_of(size_t size)
-{
-	return size / UNIT + (size % UNIT > 0);
 }
 
 /* In @bin, of which some are looked at. */
@@ -62,11 +60,10 @@ static struct pool_block *find_in(const struct pool_list *list, unsigned int bin
 
 struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t turn)
 {
-	size_t units = units_of(size);
-	unsigned int bin = bin_of(units);
+	unsigned int bin = bin_of(vmem_room_for(size));
 	struct pool_block *b = find_in(list, bin, size, turn);
 
-	return b || units < SPLIT || bin + 1 == POOL_BINS ? b : find_in(list, bin + 1, size, turn);
+	return b || bin < SPLIT || bin + 1 == POOL_BINS ? b : find_in(list, bin + 1, size, turn);
 }
 
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size)
@@ -78,7 +75,7 @@ struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size)
 {
 	struct pool_block *b;
 
-	for (unsigned int bin = bin_of(units_of(size)); bin < POOL_BINS; bin++)
+	for (unsigned int bin = bin_of(vmem_room_for(size)); bin < POOL_BINS; bin++)
 		for (b = list->bins[bin]; b; b = b->more)
 			if (b->room >= size)
 				return b;

@@ -6,9 +6,9 @@
  * came. For pools.c, which serialises everything; nothing here calls the driver.
  *
  * A block is memory of vmem that has one allocation after the other. A list has its free blocks in
- * bins by size, as suballoc.h: exact below 16 units of 512 bytes, then 16 bins to a power of two. So
- * a block is at most an eighth larger than the allocation that it is given to, and the last one that
- * was freed is found at once by an allocation of its size.
+ * bins by room, as suballoc.h: exact below 16 units of 512 bytes, then 16 bins to a power of two. An
+ * allocation looks where a new block for it would be (vmem_room_for()). So the last block that was freed is
+ * found at once by an allocation of its size, and a block has at most an eighth more than a new one.
  */
 #include <cuda.h>
 #include <stdbool.h>
