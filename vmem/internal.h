@@ -43,9 +43,10 @@ struct region {
 	 */
 	CUdeviceptr run;
 	size_t run_size;
-	size_t left; /* bytes behind @mapped that a failed map left; they count as not mapped */
-	bool idle;   /* it has no live allocation, and no kept memory */
-	bool cached; /* it is in its device's cache */
+	size_t left;  /* bytes behind @mapped that a failed map left; they count as not mapped */
+	bool idle;    /* it has no live allocation, and no kept memory */
+	bool cached;  /* it is in its device's cache */
+	bool outside; /* others may have its memory, by a dma-buf */
 	/* Other processes may have its memory (legacy.h): the first bytes of the keys of its pieces. */
 	bool shared;
 	unsigned char key[OBJECT_KEY];

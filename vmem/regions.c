@@ -370,9 +370,9 @@ void region_put(struct region *r)
 	region_set_idle(r, true);
 	/*
 	 * The memory of a run serves nothing but small allocations: it goes back as soon as it can.
-	 * Shared memory serves no other allocation: processes that have it go on to use it.
+	 * Memory that others have serves no other allocation: they go on to use it.
 	 */
-	if (is_joined(r) || !r->mapped || r->shared) {
+	if (is_joined(r) || !r->mapped || r->shared || r->outside) {
 		region_release(r);
 		return;
 	}

@@ -234,6 +234,19 @@ CUresult vmem_free_kept(CUdeviceptr ptr)
 	return rc;
 }
 
+void vmem_has_dmabuf(CUdeviceptr ptr, unsigned long long id)
+{
+	struct device *d = device_lock_at(ptr);
+	struct vmem_info info;
+	struct region *r;
+
+	if (!d)
+		return;
+	r = space_find(&vm.space, ptr);
+	r->outside |= vmem_lookup(ptr, &info) && info.id == id;
+	pthread_mutex_unlock(&d->lock);
+}
+
 bool vmem_contains(CUdeviceptr ptr)
 {
 	return space_contains(&vm.space, ptr);

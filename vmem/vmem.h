@@ -128,6 +128,12 @@ size_t vmem_room_for(size_t size);
 CUresult vmem_reuse(CUdeviceptr ptr, size_t size);
 CUresult vmem_free_kept(CUdeviceptr ptr);
 
+/*
+ * Others have a dma-buf of the memory of the allocation @id that starts at @ptr: when its region has no allocation any
+ * more, the memory serves no other one.
+ */
+void vmem_has_dmabuf(CUdeviceptr ptr, unsigned long long id);
+
 /* True if @ptr lies in the address space of vmem, live or not. No lock. */
 bool vmem_contains(CUdeviceptr ptr);
 

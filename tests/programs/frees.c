@@ -715,6 +715,24 @@ static void release(void)
 	CALL(cuMemRelease(handle));
 }
 
+/* Who has a dma-buf of freed memory goes on to use it: no other allocation gets this memory. */
+static void dmabuf(void)
+{
+	CUdeviceptr ptr = alloc(4 * MIB);
+	uint32_t word = 0;
+	int fd;
+
+	CALL(cuMemsetD32_v2(ptr, 0x600d600d, MIB));
+	CALL(cuMemGetHandleForAddressRange(&fd, ptr, 4 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					   0));
+	CALL(cuMemFree_v2(ptr));
+	ptr = alloc(4 * MIB);
+	CALL(cuMemcpyDtoH_v2(&word, ptr, sizeof(word)));
+	if (word == 0x600d600d)
+		step_wrong("frees: an allocation has got memory of which there is a dma-buf");
+	close(fd);
+}
+
 static const struct {
 	const char *name;
 	void (*function)(void);
@@ -752,6 +770,7 @@ static const struct {
 	{"context-gone", context_gone},
 	{"thread-gone", thread_gone},
 	{"two-threads", two_threads},
+	{"dmabuf", dmabuf},
 };
 
 int main(int argc, char **argv)

@@ -222,6 +222,34 @@ START_TEST(freed_large_regions_are_used_again)
 }
 END_TEST
 
+/* Who has a dma-buf of freed memory goes on to use it: no other allocation gets this memory. */
+START_TEST(memory_that_others_have_serves_nobody_else)
+{
+	static const size_t sizes[] = {64 * MB, 2 * MB, 4 * KB};
+	size_t size = sizes[_i];
+	CUdeviceptr ptr = alloc(size);
+	struct vmem_info info;
+	unsigned int created;
+
+	ck_assert(vmem_lookup(ptr, &info));
+	vmem_has_dmabuf(ptr, info.id + 1);
+	OK(vmem_free(ptr, 0));
+	created = fake.count[FAKE_CREATE];
+	ptr = alloc(size);
+	ck_assert_uint_eq(fake.count[FAKE_CREATE], created);
+	ck_assert(vmem_lookup(ptr, &info));
+	vmem_has_dmabuf(ptr, info.id);
+	OK(vmem_keep(ptr, 0));
+	OK(vmem_free_kept(ptr));
+	check_stats(0, 0, 0, 0);
+	/* The region's object serves the next one, whose memory is kept. */
+	OK(vmem_free(alloc(size), 0));
+	ck_assert_uint_eq(fake.count[FAKE_CREATE], created + 1);
+	OK(vmem_free(alloc(size), 0));
+	ck_assert_uint_eq(fake.count[FAKE_CREATE], created + 1);
+}
+END_TEST
+
 START_TEST(the_cache_is_bounded)
 {
 	CUdeviceptr ptrs[5], huge = alloc(VMEM_CACHE + MB);
@@ -299,6 +327,7 @@ int main(void)
 	tcase_add_test(tc, few_slabs_are_not_joined);
 	tcase_add_loop_test(tc, a_run_that_fails, 0, 2);
 	tcase_add_test(tc, freed_large_regions_are_used_again);
+	tcase_add_loop_test(tc, memory_that_others_have_serves_nobody_else, 0, 3);
 	tcase_add_test(tc, the_cache_is_bounded);
 	tcase_add_test(tc, one_empty_slab_stays);
 	tcase_add_test(tc, idle_memory_is_given_back_before_oom);

@@ -369,6 +369,7 @@ static void carried_dmabuf(CUdeviceptr ptr, size_t size)
 	/* Allocations start at multiples of 512. */
 	while (at < end) {
 		if (vmem_lookup(at, &info)) {
+			vmem_has_dmabuf(info.start, info.id);
 			driver_memory_add_dmabuf(&info);
 			at = (info.start + info.size + 511) & ~511ULL;
 		} else {
