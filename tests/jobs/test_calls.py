@@ -141,6 +141,11 @@ def memory_of_a_dmabuf_serves_nobody_else():
     check("right" in Job("frees", "dmabuf").result(), "frees dmabuf")
 
 
+def memory_of_a_descriptor_that_is_closed_serves_allocations():
+    for env in {}, {"CUDAW_MEM": "64M"}:
+        check("right" in Job("frees", "descriptor-closed", env=env).result(), f"frees descriptor-closed, {env}")
+
+
 def freed_memory_is_there_for_variables():
     job = Job("frees", "variable", env={"CUDAW_SIM_FAULT": "cuModuleGetGlobal_v2:1:2"})
     check("right" in job.result(), "frees variable")
@@ -234,5 +239,6 @@ main(threads_through_20_pauses, threads_in_several_contexts, several_devices,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
-     frees_that_cannot_wait_are_put_off, memory_of_a_dmabuf_serves_nobody_else, freed_memory_is_there_for_variables,
+     frees_that_cannot_wait_are_put_off, memory_of_a_dmabuf_serves_nobody_else,
+     memory_of_a_descriptor_that_is_closed_serves_allocations, freed_memory_is_there_for_variables,
      freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

@@ -733,6 +733,33 @@ static void dmabuf(void)
 	close(fd);
 }
 
+/* Memory that a descriptor has kept until now, which is closed, serves the allocation that needs it. */
+static void descriptor_closed(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes =
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	size_t size = free_memory() / 4 * 3 / (2 * MIB) * (2 * MIB), pitch;
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr ptr;
+
+	for (int k = 0; k < 2; k++) {
+		int fd = -1;
+
+		CALL(cuMemCreate(&handle, size, &prop, 0));
+		CALL(cuMemExportToShareableHandle(&fd, handle,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+		CALL(cuMemRelease(handle));
+		close(fd);
+		if (k)
+			CALL(cuMemAllocPitch_v2(&ptr, &pitch, size / 1024, 1024, 4));
+		else
+			CALL(cuMemAlloc_v2(&ptr, size));
+		CALL(cuMemFree_v2(ptr));
+	}
+}
+
 static const struct {
 	const char *name;
 	void (*function)(void);
@@ -771,6 +798,7 @@ static const struct {
 	{"thread-gone", thread_gone},
 	{"two-threads", two_threads},
 	{"dmabuf", dmabuf},
+	{"descriptor-closed", descriptor_closed},
 };
 
 int main(int argc, char **argv)

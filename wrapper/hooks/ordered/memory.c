@@ -3,6 +3,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/ledger/captures.h"
 #include "common/protocol/quota.h"
+#include "vmem/objects/objects.h"
 #include "vmem/vmem.h"
 #include "wrapper/hooks/ordered/fence.h"
 #include "wrapper/hooks/ordered/frees.h"
@@ -24,6 +25,7 @@ static void collect(void)
 {
 	frees_collect(FREES_PASSED);
 	pools_collect();
+	objects_put_kept();
 }
 
 bool memory_give_back(void)

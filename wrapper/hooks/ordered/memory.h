@@ -10,9 +10,9 @@
 
 /*
  * The second function gives back the device memory that is kept for later allocations: that of
- * stream-ordered frees whose streams have passed, and memory that no allocation uses. It waits for no
- * stream, but for other threads that do the same. To be called inside the gate. True: some has become
- * free since the thread called the first function, by whichever thread.
+ * stream-ordered frees whose streams have passed, that of exported descriptors which are closed, and memory
+ * that no allocation uses. It waits for no stream, but for other threads that do the same. To be called inside
+ * the gate. True: some has become free since the thread called the first function, by whichever thread.
  */
 void memory_try_begins(void);
 bool memory_give_back(void);
