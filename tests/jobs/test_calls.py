@@ -7,8 +7,8 @@ import os
 import time
 
 from simlib import (HELD, SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, let_go, not_by_tsan,
-                    paused_and_resumed, shared)
-from gpulib import Job, check, cudaw, equal, main, same_lines, seeded
+                    paused_and_resumed, process_used, shared)
+from gpulib import Job, check, cudaw, cudaw_ok, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
 
 ENDLESS = ("--steps", 100000000)
@@ -137,6 +137,21 @@ def frees_that_cannot_wait_are_put_off():
         check("right" in job.result(), f"frees {name}")
 
 
+def memory_of_ordered_frees_goes_back():
+    """To other processes: behind a synchronisation, by a trim, and in a pause, whose resume needs no room for it."""
+    deeds = (("ordered-synchronized", lambda job: None), ("ordered-idle", lambda job: cudaw_ok("trim", job.pid)),
+             ("ordered-idle", paused_and_resumed))
+    for case, deed in deeds:
+        job = Job("frees", case)
+        job.wait_line("holding")
+        if case == "ordered-idle":
+            check(process_used(job.pid) >= 512, "the memory went back before anybody asked")
+        deed(job)
+        check(process_used(job.pid) < 512, f"{case}: {process_used(job.pid)} MiB are in use")
+        job.tell()
+        check("right" in job.result(), f"frees {case}")
+
+
 def memory_of_a_dmabuf_serves_nobody_else():
     check("right" in Job("frees", "dmabuf").result(), "frees dmabuf")
 
@@ -239,6 +254,6 @@ main(threads_through_20_pauses, threads_in_several_contexts, several_devices,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
-     frees_that_cannot_wait_are_put_off, memory_of_a_dmabuf_serves_nobody_else,
+     frees_that_cannot_wait_are_put_off, memory_of_ordered_frees_goes_back, memory_of_a_dmabuf_serves_nobody_else,
      memory_of_a_descriptor_that_is_closed_serves_allocations, freed_memory_is_there_for_variables,
      freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

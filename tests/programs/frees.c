@@ -715,6 +715,32 @@ static void release(void)
 	CALL(cuMemRelease(handle));
 }
 
+/* Memory is freed behind work that ends then; it is the program's no more. */
+static void freed_behind_work(void)
+{
+	CUdeviceptr ptr = alloc(512 * MIB);
+
+	busy();
+	CALL(cuMemFreeAsync(ptr, stream));
+	*flag = 1;
+}
+
+static void ordered_synchronized(void)
+{
+	freed_behind_work();
+	CALL(cuStreamSynchronize(stream));
+	hold();
+}
+
+/* Nobody waits for the work. */
+static void ordered_idle(void)
+{
+	freed_behind_work();
+	while (cuStreamQuery(stream))
+		step_sleep_ms(1);
+	hold();
+}
+
 /* Who has a dma-buf of freed memory goes on to use it: no other allocation gets this memory. */
 static void dmabuf(void)
 {
@@ -797,6 +823,8 @@ static const struct {
 	{"context-gone", context_gone},
 	{"thread-gone", thread_gone},
 	{"two-threads", two_threads},
+	{"ordered-synchronized", ordered_synchronized},
+	{"ordered-idle", ordered_idle},
 	{"dmabuf", dmabuf},
 	{"descriptor-closed", descriptor_closed},
 };

@@ -3,6 +3,7 @@
 #include "tests/unit/vmem/allocating.h"
 #include "vmem/context_gone.h"
 #include "wrapper/hooks/ordered/frees.h"
+#include "wrapper/hooks/ordered/pool_passed.h"
 #include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/hooks/ordered/pools.h"
 #include "wrapper/real.h"
@@ -133,6 +134,62 @@ START_TEST(memory_is_free_once_the_work_has_ended)
 	ck_assert(is_kept(ptr));
 	passed = true;
 	ck_assert(!is_kept(ptr));
+}
+END_TEST
+
+static void stream_passes(void)
+{
+	pools_stream_passed(CU_STREAM_LEGACY, 0);
+}
+
+static void context_passes(void)
+{
+	pools_context_passed(CTX1, 0);
+}
+
+static void (*const waits[])(void) = {stream_passes, context_passes, pools_some_passed, vmem_trim};
+
+/* A program that only launches and waits gives it back, and so do a trim and a pause. */
+START_TEST(memory_goes_back_behind_waits)
+{
+	CUdeviceptr ptr = freed();
+
+	waits[_i]();
+	ck_assert_uint_gt(vmem_room(ptr), 0);
+	passed = true;
+	waits[_i]();
+	ck_assert_uint_eq(vmem_room(ptr), 0);
+}
+END_TEST
+
+static CUresult refuse_event(CUevent *created, unsigned int flags)
+{
+	(void)created;
+	(void)flags;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static unsigned int synchronized;
+
+static void count_wait(void)
+{
+	synchronized++;
+}
+
+/* It might wait for work that waits for this thread. */
+START_TEST(nobody_but_an_allocation_waits_for_all_work)
+{
+	CUdeviceptr ptr;
+
+	real.cuEventCreate = refuse_event;
+	ptr = freed();
+	synchronized_by = count_wait;
+	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
+		waits[i]();
+	ck_assert_uint_eq(synchronized, 0);
+	ck_assert_uint_gt(vmem_room(ptr), 0);
+	ck_assert(!is_kept(ptr));
+	ck_assert_uint_eq(synchronized, 1);
 }
 END_TEST
 
@@ -456,6 +513,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, begin, NULL);
 	tcase_add_test(tc, memory_is_free_once_the_work_has_ended);
+	tcase_add_loop_test(tc, memory_goes_back_behind_waits, 0, sizeof(waits) / sizeof(waits[0]));
+	tcase_add_test(tc, nobody_but_an_allocation_waits_for_all_work);
 	tcase_add_test(tc, a_context_that_only_might_end_keeps_its_frees);
 	tcase_add_test(tc, the_first_free_may_come_while_the_context_might_end);
 	tcase_add_test(tc, memory_goes_with_its_context);

@@ -4,6 +4,7 @@
 #include "checkpoint/ledger/green.h"
 #include "common/system/forks.h"
 #include "vmem/context_gone.h"
+#include "vmem/trimming.h"
 #include "vmem/vmem.h"
 #include "wrapper/current.h"
 #include "wrapper/hooks/ordered/fence.h"
@@ -185,6 +186,13 @@ void frees_collect(enum frees_effort effort)
 {
 	collect(effort, NULL);
 }
+
+/* vmem gives back what nobody uses: so do frees. In a pause all work on the GPU has ended. */
+static void trimming(void)
+{
+	collect(FREES_EVENTS, NULL);
+}
+VMEM_TRIMMING(trimming);
 
 size_t frees_put_off(CUdevice dev)
 {

@@ -7,7 +7,7 @@
  * As cuMemFree() does, frees_now() waits for all work of the memory's context, beside stream
  * captures too (fence.h). As cuMemFreeAsync() does, frees_ordered() never waits: it records an
  * event in the stream. vmem keeps the memory (vmem_keep()), so for the program it is freed, and
- * frees_collect() frees it once the event has passed.
+ * frees_collect() frees it once the event has passed: allocations call it, and waits of the program.
  *
  * If frees_now() cannot wait, because a capture is open and there is no memory for a fence, vmem keeps
  * the memory as well. The next free in that context waits instead, or an allocation that finds no
@@ -38,11 +38,11 @@ CUresult frees_refuse_captured(CUstream stream);
 /*
  * Give back the memory of ordered frees whose streams have passed. FREES_FEW takes a bounded time,
  * unless addresses are translated and the driver frees memory meanwhile, which waits for its context:
- * it asks about a few that have not passed, each time about others. FREES_PASSED asks about all. Neither
+ * it asks about a few that have not passed, each time about others. The others ask about all. None
  * waits for a stream, as the driver does not if it lacks memory [H200: fidelity free_async_busy].
- * FREES_PASSED waits for frees_now() if that could not.
+ * FREES_PASSED waits for frees_now() if that could not. vmem_trim() has the effect of FREES_EVENTS.
  */
-enum frees_effort { FREES_FEW, FREES_PASSED };
+enum frees_effort { FREES_FEW, FREES_EVENTS, FREES_PASSED };
 void frees_collect(enum frees_effort effort);
 
 /* The bytes of @dev that FREES_PASSED would wait for: for the program they are free. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/hooks/ordered/pool_passed.h"
 #include "vmem/trimming.h"
+#include "wrapper/hooks/ordered/frees.h"
 #include "wrapper/hooks/ordered/pool_objects.h"
 #include "wrapper/hooks/ordered/pool_streams.h"
 #include "wrapper/real.h"
@@ -28,6 +29,7 @@ void pools_stream_passed(CUstream stream, uint64_t until)
 	CUcontext ctx = NULL;
 	struct key key;
 
+	frees_collect(FREES_FEW);
 	if (pool_none_is_free())
 		return;
 	real.cuCtxGetCurrent(&ctx);
@@ -40,6 +42,7 @@ void pools_stream_passed(CUstream stream, uint64_t until)
 
 void pools_context_passed(CUcontext ctx, uint64_t until)
 {
+	frees_collect(FREES_FEW);
 	if (pool_none_is_free() || (!ctx && real.cuCtxGetCurrent(&ctx)))
 		return;
 	pthread_mutex_lock(&pools_lock);
@@ -50,6 +53,7 @@ void pools_context_passed(CUcontext ctx, uint64_t until)
 
 void pools_some_passed(void)
 {
+	frees_collect(FREES_FEW);
 	if (pool_none_is_free())
 		return;
 	pthread_mutex_lock(&pools_lock);

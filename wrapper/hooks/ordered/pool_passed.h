@@ -3,7 +3,7 @@
 #define CUDAW_HOOKS_POOL_PASSED_H
 /*
  * Waits of the program show that stream-ordered frees have passed. Their memory goes to their pools, and what
- * these have too much of goes back to vmem. For any thread, without pools_lock.
+ * these have too much of goes back to vmem, as memory of no pool does (frees.h). For any thread, without pools_lock.
  */
 #include <cuda.h>
 #include <stddef.h>
