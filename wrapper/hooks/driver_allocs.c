@@ -60,20 +60,75 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
 	return driver_alloc_ended(result, DRIVER_MEMORY_MANAGED, result ? 0 : *dptr, bytesize, dev);
 }
 
-static size_t format_bytes(CUarray_format format)
+/* Bits of a texel, of the formats that name their channels; blocks and planes are spread over the texels. */
+static const unsigned char texel_bits[] = {
+	[CU_AD_FORMAT_UNORM_INT_101010_2] = 32,
+	[CU_AD_FORMAT_BC1_UNORM] = 4,
+	[CU_AD_FORMAT_BC1_UNORM_SRGB] = 4,
+	[CU_AD_FORMAT_BC2_UNORM] = 8,
+	[CU_AD_FORMAT_BC2_UNORM_SRGB] = 8,
+	[CU_AD_FORMAT_BC3_UNORM] = 8,
+	[CU_AD_FORMAT_BC3_UNORM_SRGB] = 8,
+	[CU_AD_FORMAT_BC4_UNORM] = 4,
+	[CU_AD_FORMAT_BC4_SNORM] = 4,
+	[CU_AD_FORMAT_BC5_UNORM] = 8,
+	[CU_AD_FORMAT_BC5_SNORM] = 8,
+	[CU_AD_FORMAT_BC6H_UF16] = 8,
+	[CU_AD_FORMAT_BC6H_SF16] = 8,
+	[CU_AD_FORMAT_BC7_UNORM] = 8,
+	[CU_AD_FORMAT_BC7_UNORM_SRGB] = 8,
+	[CU_AD_FORMAT_NV12] = 12,
+	[CU_AD_FORMAT_P010] = 24,
+	[CU_AD_FORMAT_P016] = 24,
+	[CU_AD_FORMAT_NV16] = 16,
+	[CU_AD_FORMAT_P210] = 32,
+	[CU_AD_FORMAT_P216] = 32,
+	[CU_AD_FORMAT_YUY2] = 16,
+	[CU_AD_FORMAT_Y210] = 32,
+	[CU_AD_FORMAT_Y216] = 32,
+	[CU_AD_FORMAT_AYUV] = 32,
+	[CU_AD_FORMAT_Y410] = 32,
+	[CU_AD_FORMAT_Y416] = 64,
+	[CU_AD_FORMAT_Y444_PLANAR8] = 24,
+	[CU_AD_FORMAT_Y444_PLANAR10] = 48,
+	[CU_AD_FORMAT_YUV444_8bit_SemiPlanar] = 24,
+	[CU_AD_FORMAT_YUV444_16bit_SemiPlanar] = 48,
+	[CU_AD_FORMAT_UNORM_INT8X1] = 8,
+	[CU_AD_FORMAT_UNORM_INT8X2] = 16,
+	[CU_AD_FORMAT_UNORM_INT8X4] = 32,
+	[CU_AD_FORMAT_UNORM_INT16X1] = 16,
+	[CU_AD_FORMAT_UNORM_INT16X2] = 32,
+	[CU_AD_FORMAT_UNORM_INT16X4] = 64,
+	[CU_AD_FORMAT_SNORM_INT8X1] = 8,
+	[CU_AD_FORMAT_SNORM_INT8X2] = 16,
+	[CU_AD_FORMAT_SNORM_INT8X4] = 32,
+	[CU_AD_FORMAT_SNORM_INT16X1] = 16,
+	[CU_AD_FORMAT_SNORM_INT16X2] = 32,
+	[CU_AD_FORMAT_SNORM_INT16X4] = 64,
+};
+
+/* Of a channel, of the formats of which the program says how many channels there are. */
+static size_t channel_bits(CUarray_format format)
 {
 	switch (format) {
 	case CU_AD_FORMAT_UNSIGNED_INT16:
 	case CU_AD_FORMAT_SIGNED_INT16:
 	case CU_AD_FORMAT_HALF:
-		return 2;
+		return 16;
 	case CU_AD_FORMAT_UNSIGNED_INT32:
 	case CU_AD_FORMAT_SIGNED_INT32:
 	case CU_AD_FORMAT_FLOAT:
-		return 4;
+		return 32;
 	default:
-		return 1;
+		return 8;
 	}
+}
+
+static size_t bytes_of(size_t texels, CUarray_format format, size_t channels)
+{
+	size_t bits = (size_t)format < sizeof(texel_bits) ? texel_bits[format] : 0;
+
+	return (texels * (bits ? bits : channels * channel_bits(format)) + 7) / 8;
 }
 
 static size_t at_least_1(size_t n)
@@ -83,7 +138,7 @@ static size_t at_least_1(size_t n)
 
 size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR *d)
 {
-	return d->Width * at_least_1(d->Height) * d->NumChannels * format_bytes(d->Format);
+	return bytes_of(d->Width * at_least_1(d->Height), d->Format, d->NumChannels);
 }
 
 static CUresult array_made(CUresult result, const CUarray *array, size_t size, CUdevice dev)
@@ -108,8 +163,8 @@ size_t array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
 		return 0;
-	return d->Width * at_least_1(d->Height) * at_least_1(d->Depth) * d->NumChannels *
-	       format_bytes(d->Format);
+	return bytes_of(d->Width * at_least_1(d->Height) * at_least_1(d->Depth), d->Format,
+			d->NumChannels);
 }
 
 /* All smaller levels together are at most the first one's size again. */
