@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The GPU test of memory that another process shares by a legacy IPC handle, on the simulated driver."""
-from simlib import SIM_DIR, shared, unsanitized
+import os
+
+from simlib import SCRATCH, SIM_DIR, shared, unsanitized
 from gpulib import Job, base_environment, check, equal, main
 
 
@@ -16,6 +18,17 @@ def translated_memory_is_refused_by_name():
     check("as its addresses are translated" in job.stderr(), f"cudaw says {job.stderr()!r}")
 
 
-main(translated_memory_is_refused_by_name,
+def memory_that_is_kept_is_given_back_for_it():
+    """The last of these calls is one of those that open the memory."""
+    counts = os.path.join(SCRATCH, "counts")
+    Job("ipc_memory", "kept", env={"CUDAW_SIM_COUNT": counts}).result()
+    with open(counts, encoding="ascii") as file:
+        made = dict(line.split() for line in file)
+    for call in "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess":
+        job = Job("ipc_memory", "kept", env={"CUDAW_SIM_FAULT": f"{call}:{made[call]}:2"})
+        equal(job.result(), "opening: CUDA_SUCCESS", f"the answer after {call} has found no memory")
+
+
+main(translated_memory_is_refused_by_name, memory_that_is_kept_is_given_back_for_it,
      *[(name, unsanitized(case))
        for name, case in shared("ipc_memory.py", gpu_count=lambda: 2, base_environment=environment)])

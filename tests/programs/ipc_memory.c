@@ -210,10 +210,20 @@ static void case_peers(void)
 	say_result("closing it", cuIpcCloseMemHandle(ptr));
 }
 
-static const struct questions cases[] = {{"opened", case_opened, 1}, {"refused", case_refused, 1},
-					 {"waits", case_waits, 1},   {"green", case_green, 1},
-					 {"ends", case_ends, 1},     {"large", case_large, 1},
-					 {"peers", case_peers, 2},   {"masked", case_peers, 1}};
+/* While there is memory that was freed, which cudaw keeps for later allocations. */
+static void case_kept(void)
+{
+	struct exported made = ask_for((struct order){4 * MIB, 0, 1, 2});
+	CUdeviceptr ptr;
+
+	CALL(cuMemFree(alloc(4 * MIB)));
+	say_result("opening", OPEN(&ptr, &made));
+}
+
+static const struct questions cases[] = {
+	{"opened", case_opened, 1}, {"refused", case_refused, 1}, {"waits", case_waits, 1},
+	{"green", case_green, 1},   {"ends", case_ends, 1},       {"large", case_large, 1},
+	{"peers", case_peers, 2},   {"masked", case_peers, 1},    {"kept", case_kept, 1}};
 
 int main(int argc, char **argv)
 {
@@ -224,6 +234,9 @@ int main(int argc, char **argv)
 		step_die("ipc_memory: %s", strerror(errno));
 	if (!fork()) {
 		close(ends[0]);
+		/* A test has these for this process. */
+		unsetenv("CUDAW_SIM_COUNT");
+		unsetenv("CUDAW_SIM_FAULT");
 		if (masked)
 			setenv("CUDA_VISIBLE_DEVICES", "0", 1);
 		serve(ends[1]);

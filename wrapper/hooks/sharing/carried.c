@@ -4,6 +4,7 @@
 #include "checkpoint/sharing/sharing.h"
 #include "vmem/addresses/addressing.h"
 #include "vmem/addresses/translate.h"
+#include "wrapper/hooks/ordered/memory.h"
 #include "wrapper/real.h"
 
 #include <unistd.h>
@@ -15,7 +16,8 @@ bool carried_is_on(void)
 	return driver_table() && !translate_is_on() && addressing_asked() != ADDRESSING_NATIVE;
 }
 
-static CUresult import_once(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+/* After an error other than CUDA_ERROR_NOT_READY there is no handle. */
+static CUresult try_import(const struct object_name *name, CUmemGenericAllocationHandle *handle)
 {
 	CUresult result = CUDA_SUCCESS;
 	int count;
@@ -26,7 +28,21 @@ static CUresult import_once(const struct object_name *name, CUmemGenericAllocati
 		if (!result)
 			result = sharing_import_begin(name, handle);
 	}
-	return result ? result : sharing_import(name, *handle);
+	if (!result)
+		result = sharing_import(name, *handle);
+	if (result && result != CUDA_ERROR_NOT_READY)
+		*handle = 0;
+	return result;
+}
+
+static CUresult import_once(const struct object_name *name, CUmemGenericAllocationHandle *handle)
+{
+	CUresult result;
+
+	memory_try_begins();
+	result = try_import(name, handle);
+	return result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back() ? try_import(name, handle)
+									: result;
 }
 
 CUresult carried_import(const struct object_name *name, CUmemGenericAllocationHandle *handle)

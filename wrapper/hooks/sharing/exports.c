@@ -16,6 +16,7 @@
 #include "vmem/objects/host_file.h"
 #include "vmem/objects/objects.h"
 #include "vmem/addresses/translate.h"
+#include "wrapper/hooks/ordered/memory.h"
 #include "wrapper/hooks/ordered/pool_objects.h"
 #include "wrapper/hooks/sharing/carried.h"
 #include "wrapper/hooks/sharing/host_memory.h"
@@ -309,7 +310,10 @@ static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_
 
 	if (!gate_enter(GATE_HOLD))
 		return gate_refusal();
+	memory_try_begins();
 	result = real.cuMemImportFromShareableHandle(handle, os_handle, type);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())
+		result = real.cuMemImportFromShareableHandle(handle, os_handle, type);
 	if (!result)
 		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
 	gate_exit();
