@@ -326,16 +326,21 @@ def unless_it_is_asked_to():
     daemon.end()
 
 
+def refuse(daemon, answer):
+    """The next job that joins."""
+    connection = daemon.joined()
+    connection.send(f"end {answer}")
+    while line := connection.lines.readline():
+        check(line.startswith("need "), f"the job says {line!r} then")
+
+
 def refused():
     """A version that the daemon does not know is not tried again; others are."""
     daemon = Daemon()
     for answer, again in (("invalid version 1 is not known", False), ("busy too many jobs", True)):
         job = Job("counter", "--steps", 1000000, "--step-ms", 10,
                   env={"CUDAW_TURNS": daemon.path, "CUDAW_LOG": "warn"})
-        first = daemon.joined()
-        first.send(f"end {answer}")
-        while line := first.lines.readline():
-            check(line.startswith("need "), f"the job says {line!r} then")
+        refuse(daemon, answer)
         if again:
             daemon.member()
         else:
@@ -343,6 +348,32 @@ def refused():
         check(answer in job.stderr(), f"the log has no '{answer}'")
         equal(job.stderr().count("refuses"), 1, "the warnings")
         finish(job)
+    daemon.end()
+
+
+def refused_while_an_allocation_waits():
+    """The allocation fails as natively, and the daemon is not asked again at once."""
+    daemon = Daemon()
+    job = Job("orders", env={"CUDAW_TURNS": daemon.path})
+    job.process.stdin.write("alloc 4\n")
+    refuse(daemon, "busy too many jobs")
+    job.wait_line("alloc: ok")
+    other, _ = hog()
+    job.process.stdin.write("alloc 64\n")
+    asked = 0
+
+    def is_answered():
+        nonlocal asked
+        while select.select([daemon.socket], [], [], 0)[0]:
+            refuse(daemon, "busy too many jobs")
+            asked += 1
+            check(asked < 20, "it asks again and again")
+        return "alloc: error 2" in job.lines
+    job.until(is_answered, 20, "the allocation fails")
+    other.discard()
+    job.process.stdin.write("check\n")
+    job.wait_line("check: every word right")
+    job.discard()
     daemon.end()
 
 
@@ -833,7 +864,8 @@ main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help,
      growth_beyond_a_memory_limit,
      a_released_job_needs_room_for_its_context, a_yield_takes_the_context,
      a_context_that_cannot_go_stays, growth_that_is_the_first_need, without_a_daemon,
-     unless_it_is_asked_to, refused, the_daemon_of_another_user, the_daemon_comes_and_goes,
+     unless_it_is_asked_to, refused, refused_while_an_allocation_waits, the_daemon_of_another_user,
+     the_daemon_comes_and_goes,
      growth_that_a_new_daemon_sees_first, growth_that_another_daemon_serves, the_daemon_hangs,
      the_daemon_hangs_while_it_leads, a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease,
      it_is_left_alone, unsanitized(a_fork_beside_its_connection), no_descriptor_is_left, the_users_pause,

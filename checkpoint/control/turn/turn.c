@@ -53,6 +53,8 @@ static struct {
 	unsigned int id;   /* of it */
 	bool welcome;
 	struct patience unwelcome; /* since the connection was made */
+	bool introduced;           /* on it */
+	bool refused;              /* the last connection has ended without a welcome */
 	bool left;                 /* the job took turns, and has waited for a new daemon since: */
 	struct patience without;
 	double retry_ms, patience_ms;
@@ -261,9 +263,14 @@ static void join(void)
 	const char *why;
 	int fd;
 
-	/* Without a daemon an allocation fails, so that it is worth a try at any time; but others are to be met. */
-	if ((clock_ms() < turn.retry_ms && (turn.meets || !growth_waits())) || !may_join())
+	/*
+	 * Without a daemon an allocation fails, so that it is worth a try at any time; but others are to be met, and
+	 * a daemon that refuses the job would do so again.
+	 */
+	if ((clock_ms() < turn.retry_ms && (turn.meets || turn.refused || !growth_waits())) ||
+	    !may_join())
 		return;
+	turn.refused = false;
 	fd = daemon_connect(turn.which, &why);
 	if (fd >= 0)
 		turn.c = server_adopt(fd);
@@ -284,10 +291,11 @@ static void join(void)
 	 * The child of a fork that came meanwhile has the connection without knowing it, and would keep
 	 * it after our end. The next one is ours alone.
 	 */
-	if (forks_came_since(mark))
-		shutdown(fd, SHUT_RDWR);
-	else
+	turn.introduced = !forks_came_since(mark);
+	if (turn.introduced)
 		introduce();
+	else
+		shutdown(fd, SHUT_RDWR);
 }
 
 /* The connection is gone, and the lease with it (clients.c). */
@@ -296,6 +304,7 @@ static void notice_loss(void)
 	if (turn.c->used && turn.c->id == turn.id && !turn.c->ended)
 		return;
 	turn.c = NULL;
+	turn.refused = turn.introduced && !turn.welcome;
 	turn_idle_stop();
 	try_again_later();
 	if (turn.welcome) {
