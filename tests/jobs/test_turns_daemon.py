@@ -60,6 +60,21 @@ def two_whose_captures_wait():
         job.result()
 
 
+def an_allocation_that_no_gpu_has():
+    """It is larger than any number that the daemon takes. It fails, and the job takes turns as before."""
+    start_daemon()
+    job = Job("orders", name="first", env=ENV)
+    told(job, "alloc 8", "alloc: ok")
+    until(lambda: job.pid in members(), 5, "it has joined")
+    for order in ("alloc", "capture"):
+        told(job, f"{order} {2 ** 31}", f"{order}: error 2")
+        equal(job.status()["no_turns"], None, "why it takes no turns")
+        check(job.pid in members(), f"it has left after {order}")
+    told(job, "check", "check: every word right")
+    job.result()
+    equal(len(events("joined")), 1, "how often it has joined")
+
+
 def two_that_fit():
     start_daemon()
     jobs = [started(name, 60) for name in ("first", "second")]
@@ -187,4 +202,4 @@ def a_python_job_told_to_end_out_of_its_turn():
 
 main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn, an_exit_out_of_its_turn,
      unsanitized(a_python_job_told_to_end_out_of_its_turn), resumed_out_of_its_turn, two_that_do_not_fit,
-     two_whose_captures_wait, two_that_fit, the_daemon_is_killed, one_is_killed)
+     two_whose_captures_wait, an_allocation_that_no_gpu_has, two_that_fit, the_daemon_is_killed, one_is_killed)

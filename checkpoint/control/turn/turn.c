@@ -14,6 +14,7 @@
 #include "common/conf_file.h"
 #include "common/patience.h"
 #include "common/protocol/daemon.h"
+#include "common/protocol/lines.h"
 #include "common/system/forks.h"
 #include "common/system/hostmem.h"
 #include "common/settings.h"
@@ -472,7 +473,9 @@ static void pass_growths(void)
 
 	devices = devices_all(&count);
 	while (growth_next(&growth)) {
-		if (growth.dev < 0 || (size_t)growth.dev >= count) {
+		/* The daemon takes no larger number, and no GPU has so much. */
+		if (growth.dev < 0 || (size_t)growth.dev >= count ||
+		    growth.bytes > lines_to_daemon.most) {
 			growth_answer(growth.serial, false);
 			continue;
 		}
