@@ -351,6 +351,23 @@ def refused():
     daemon.end()
 
 
+def left_for_good():
+    """What other clients ask for afterwards is told to them alone."""
+    job, lease = counting()
+    lease.send("end invalid not expected here")
+    while lease.lines.readline():
+        pass
+    job.pause()
+    job.check_still()
+    job.resume()
+    other = Lease(job)      # in the place of the daemon
+    other.take(EVERYTHING)
+    equal([line for line in other.seen if line.startswith("need ")], [], "what it hears of the job's needs")
+    other.fill()
+    other.hang_up()
+    finish(job)
+
+
 def refused_while_an_allocation_waits():
     """The allocation fails as natively, and the daemon is not asked again at once."""
     daemon = Daemon()
@@ -864,7 +881,7 @@ main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help,
      growth_beyond_a_memory_limit,
      a_released_job_needs_room_for_its_context, a_yield_takes_the_context,
      a_context_that_cannot_go_stays, growth_that_is_the_first_need, without_a_daemon,
-     unless_it_is_asked_to, refused, refused_while_an_allocation_waits, the_daemon_of_another_user,
+     unless_it_is_asked_to, refused, left_for_good, refused_while_an_allocation_waits, the_daemon_of_another_user,
      the_daemon_comes_and_goes,
      growth_that_a_new_daemon_sees_first, growth_that_another_daemon_serves, the_daemon_hangs,
      the_daemon_hangs_while_it_leads, a_yield_that_crosses_the_end_of_a_fill, another_client_has_the_lease,

@@ -504,11 +504,11 @@ void turn_look(void)
 {
 	bool grows;
 
+	if (turn.c)
+		notice_loss();
 	if (!turn.which)
 		return;
 	grows = growth_waits();
-	if (turn.c)
-		notice_loss();
 	turn.left = turn.left && patience_ms(&turn.without) <= WITHOUT_MS;
 	if (!turn.c && (grows || has_memory() || control_awaits_lease(job_now())))
 		join();
