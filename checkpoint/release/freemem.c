@@ -77,10 +77,16 @@ static int child_main(void *arg)
 static int parent_main(void *arg)
 {
 	struct child *child = arg;
-	pid_t pid = clone(child_main, child->stack + 2 * STACK_SIZE,
-			  CLONE_VM | CLONE_VFORK | SIGCHLD, child);
 	int status;
+	pid_t pid;
 
+	/*
+	 * If the program ignores SIGCHLD, the kernel leaves no child to wait for. The actions are a copy: the
+	 * program keeps its own.
+	 */
+	signal(SIGCHLD, SIG_DFL);
+	pid = clone(child_main, child->stack + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD,
+		    child);
 	if (pid < 0)
 		_exit(exit_status(errno));
 	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))

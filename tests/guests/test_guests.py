@@ -208,7 +208,7 @@ CALLS = ("membarrier", "threads", "sockets", "files", "processes", "uring", "pip
          "scheduler")
 # The real driver is looked for at the first CUDA call: natively it is loaded with the program.
 NO_DRIVER = {("before", "chroot"), ("before", "environment")}
-JAILS = ("chroot", "setuid", "seteuid", "directory", "undumpable", "session", "environment")
+JAILS = ("chroot", "setuid", "seteuid", "directory", "undumpable", "session", "childless", "environment")
 ALLOCATORS = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2")
 
 GUESTS = [

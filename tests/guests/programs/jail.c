@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that gives up what it was started with: the file system, by chroot(); root, by
- * setuid(); its directory; its session. Files that ours would open later are not there any more, or
- * not its own.
+ * setuid(); its directory; its session; its children's ends. Files that ours would open later are
+ * not there any more, or not its own.
  */
 #include "tests/guests/programs/guest.h"
 
@@ -68,6 +68,12 @@ static void into_session(void)
 	puts("in a session, with a umask that denies all");
 }
 
+static void into_childlessness(void)
+{
+	signal(SIGCHLD, SIG_IGN);
+	puts("waiting for no child");
+}
+
 static void into_empty_environment(void)
 {
 	clearenv();
@@ -78,13 +84,10 @@ static const struct {
 	const char *name;
 	void (*enter)(void);
 } jails[] = {
-	{"chroot", into_chroot},
-	{"setuid", into_nobody},
-	{"seteuid", into_nobody_for_now},
-	{"directory", into_lost_directory},
-	{"undumpable", into_undumpable},
-	{"session", into_session},
-	{"environment", into_empty_environment},
+	{"chroot", into_chroot},           {"setuid", into_nobody},
+	{"seteuid", into_nobody_for_now},  {"directory", into_lost_directory},
+	{"undumpable", into_undumpable},   {"session", into_session},
+	{"childless", into_childlessness}, {"environment", into_empty_environment},
 };
 
 static void on_signal(int sig)

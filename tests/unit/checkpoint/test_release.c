@@ -546,6 +546,27 @@ START_TEST(a_program_without_standard_descriptors)
 }
 END_TEST
 
+START_TEST(a_program_that_ignores_its_children)
+{
+	const struct sigaction ways[] = {{.sa_handler = SIG_IGN},
+					 {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT}};
+	struct sigaction kept;
+
+	if (!child_can_be_asked())
+		return;
+	need_more_than_is_free();
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(sigaction(SIGCHLD, &ways[i], NULL), 0);
+		lack.free = 0;
+		check_that_it_is_seen();
+		ck_assert_int_eq(sigaction(SIGCHLD, NULL, &kept), 0);
+		ck_assert_ptr_eq(kept.sa_handler, ways[i].sa_handler);
+		ck_assert_int_eq(kept.sa_flags & SA_NOCLDWAIT, ways[i].sa_flags);
+	}
+	signal(SIGCHLD, SIG_DFL); /* for teardown() */
+}
+END_TEST
+
 START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
 {
 	pid_t other;
@@ -607,6 +628,7 @@ int main(void)
 	tcase_add_test(tc, an_answer_that_does_not_come_any_more_is_waited_for);
 	tcase_add_test(tc, a_program_that_leaves_descriptors_for_the_question_alone);
 	tcase_add_test(tc, a_program_without_standard_descriptors);
+	tcase_add_test(tc, a_program_that_ignores_its_children);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	tcase_add_test(tc, a_request_is_stronger_than_the_variable);
 	tcase_add_test(tc, a_restore_on_another_gpu);
