@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,22 +65,42 @@ static int child_main(void *arg)
 {
 	struct child *child = arg;
 
-	/* dup2() leaves FD_CLOEXEC if it is the same descriptor already. */
-	if (dup2(child->out, STDOUT_FILENO) >= 0 && !fcntl(STDOUT_FILENO, F_SETFD, 0)) {
-		/* The program's descriptors may use up the limit, which the child inherits. */
-		close_range(STDERR_FILENO + 1, ~0U, 0);
-		execve(program, child->argv, child->envp);
-	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	execve(program, child->argv, child->envp);
 	_exit(exit_status(errno));
+}
+
+/*
+ * Keep nothing but @out, as the standard output. The copies of the program's descriptors would keep its
+ * pipes, locks and ports from ending while NVML answers, and use up the limit, which the child inherits.
+ */
+static int leave_descriptors(int out)
+{
+	int null;
+
+	/* dup2() leaves FD_CLOEXEC if it is the same descriptor already. */
+	if (dup2(out, STDOUT_FILENO) < 0 || fcntl(STDOUT_FILENO, F_SETFD, 0))
+		return -errno;
+	close(STDIN_FILENO);
+	close(STDERR_FILENO);
+	close_range(STDERR_FILENO + 1, ~0U, 0);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDERR_FILENO);
+	return 0;
 }
 
 /* In the parent of the child, which shares our memory too. The caller waits until it ends. */
 static int parent_main(void *arg)
 {
 	struct child *child = arg;
-	int status;
+	int status, error;
 	pid_t pid;
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	error = leave_descriptors(child->out);
+	if (error)
+		_exit(exit_status(-error));
 	/*
 	 * If the program ignores SIGCHLD, the kernel leaves no child to wait for. The actions are a copy: the
 	 * program keeps its own.

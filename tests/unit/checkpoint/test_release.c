@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -567,6 +569,73 @@ START_TEST(a_program_that_ignores_its_children)
 }
 END_TEST
 
+/* From now on the program that is asked answers once something is written to the pipe at free_path. */
+static void answer_later(void)
+{
+	need_more_than_is_free();
+	unlink(free_path);
+	ck_assert_int_eq(mkfifo(free_path, 0600), 0);
+}
+
+/* Returns when the program that is asked waits. */
+static int open_answer(void)
+{
+	int fd = open(free_path, O_WRONLY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	unlink(free_path);
+	return fd;
+}
+
+static void *ask_main(void *arg)
+{
+	(void)arg;
+	check_that_it_is_seen();
+	return NULL;
+}
+
+START_TEST(descriptors_that_the_program_closes_meanwhile)
+{
+	struct pollfd end = {.events = POLLIN};
+	int fds[2], answer;
+	pthread_t thread;
+
+	if (!child_can_be_asked())
+		return;
+	answer_later();
+	ck_assert_int_eq(pipe(fds), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_main, NULL), 0);
+	answer = open_answer();
+	close(fds[1]);
+	end.fd = fds[0];
+	ck_assert_int_eq(poll(&end, 1, 0), 1);
+	ck_assert_int_eq(end.revents, POLLHUP);
+	dprintf(answer, "%lu\n", GB);
+	close(answer);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
+/* NVML may never answer it. */
+START_TEST(what_is_asked_ends_with_the_program)
+{
+	struct pollfd answer = {0};
+	pid_t pid;
+
+	if (!child_can_be_asked())
+		return;
+	answer_later();
+	pid = fork();
+	if (!pid)
+		ask_main(NULL);
+	answer.fd = open_answer();
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(poll(&answer, 1, -1), 1);
+	ck_assert_int_eq(answer.revents, POLLERR);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+END_TEST
+
 START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
 {
 	pid_t other;
@@ -629,6 +698,8 @@ int main(void)
 	tcase_add_test(tc, a_program_that_leaves_descriptors_for_the_question_alone);
 	tcase_add_test(tc, a_program_without_standard_descriptors);
 	tcase_add_test(tc, a_program_that_ignores_its_children);
+	tcase_add_test(tc, descriptors_that_the_program_closes_meanwhile);
+	tcase_add_test(tc, what_is_asked_ends_with_the_program);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	tcase_add_test(tc, a_request_is_stronger_than_the_variable);
 	tcase_add_test(tc, a_restore_on_another_gpu);
