@@ -8,6 +8,7 @@
 #include "checkpoint/snapshot/in_use.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "checkpoint/sharing/sharing.h"
+#include "common/system/private_dir.h"
 #include "common/clock.h"
 #include "common/limits.h"
 
@@ -423,7 +424,7 @@ static void make_part(const struct snapshot_plan *plan)
 	if (!plan->nparts || plan->parts[0] == getpid())
 		return;
 	strcpy(path, plan->path);
-	mkdir(dirname(path), 0700);
+	private_dir_make(AT_FDCWD, dirname(path));
 	if (plan->incremental)
 		snapshot_inherit(plan->path);
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/files/io.h"
 #include "common/text.h"
+#include "common/system/private_dir.h"
 #include "common/system/workers.h"
 
 #include <errno.h>
@@ -34,11 +35,11 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 {
 	char name[SNAPSHOT_NAME_SIZE];
+	int ret;
 
 	snapshot_name(SNAPSHOT_HOST, number, name);
-	if (mkdirat(dir, name, 0700))
-		return snapshot_fail(error, -errno, "%s: %s", name, error_text(errno));
-	return 0;
+	ret = private_dir_make(dir, name);
+	return ret ? snapshot_fail(error, ret, "%s: %s", name, error_text(-ret)) : 0;
 }
 
 /* A file of the image. */

@@ -2,6 +2,7 @@
 #include "common/protocol/rundir.h"
 #include "common/ascii.h"
 #include "common/settings.h"
+#include "common/system/private_dir.h"
 #include "common/system/shortage.h"
 #include "common/text.h"
 
@@ -141,11 +142,11 @@ int rundir_open(const char *path, uid_t owner, const char **why)
 
 int rundir_create(const char *path, uid_t owner, const char **why)
 {
-	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
-		int err = errno;
+	int err = private_dir_make(AT_FDCWD, path);
 
-		*why = error_text(err);
-		return -err;
+	if (err && err != -EEXIST) {
+		*why = error_text(-err);
+		return err;
 	}
 	return rundir_open(path, owner, why);
 }

@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/in_use.h"
 #include "common/system/forked.h"
+#include "common/system/private_dir.h"
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "common/text.h"
@@ -211,11 +212,11 @@ static int check_owned(int dir, uid_t owner, pid_t pid, struct snapshot_error *e
 
 int snapshot_dir_create(const char *path, uid_t owner, pid_t pid, struct snapshot_error *error)
 {
-	bool made = !mkdir(path, 0700);
-	int dir, ret;
+	int dir, ret = private_dir_make(AT_FDCWD, path);
+	bool made = !ret;
 
-	if (!made && errno != EEXIST)
-		return snapshot_fail(error, -errno, "%s", error_text(errno));
+	if (!made && ret != -EEXIST)
+		return snapshot_fail(error, ret, "%s", error_text(-ret));
 	dir = open_locked(path, LOCK_EX, error);
 	if (dir < 0)
 		return dir;
@@ -394,7 +395,7 @@ static int find_base(const char *whole, const char *name, bool (*is_base)(int di
 /* A new directory, open, whose name is safe on disk; -1: none. */
 static int make_synced(const char *path)
 {
-	if (mkdir(path, 0700))
+	if (private_dir_make(AT_FDCWD, path))
 		return -1;
 	if (!sync_parent(path))
 		return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

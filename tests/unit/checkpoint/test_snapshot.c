@@ -333,6 +333,27 @@ START_TEST(a_digest_without_contents_is_refused)
 }
 END_TEST
 
+/* To root every directory is open. */
+START_TEST(a_directory_can_be_used_whatever_the_umask)
+{
+	struct stat st;
+	int dir;
+
+	if (!geteuid()) {
+		ck_assert_int_eq(chown(base, 54321, 54321), 0);
+		ck_assert_int_eq(seteuid(54321), 0);
+	}
+	umask(0777);
+	dir = snapshot_dir_create(directory, geteuid(), getpid(), &error);
+	ck_assert_msg(dir >= 0, "%s", error.text);
+	ck_assert_int_eq(fstat(dir, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 07777, 0700);
+	snapshot_dir_close(dir);
+	umask(022);
+	seteuid(getuid());
+}
+END_TEST
+
 static int read_memory(void *data, size_t size, uint64_t offset)
 {
 	if (offset == 3 * SNAPSHOT_CHUNK)
@@ -871,6 +892,7 @@ int main(void)
 	tcase_add_test(tc, a_copy_can_be_gone_on_from);
 	tcase_add_test(tc, an_index_of_another_snapshot_is_not_used);
 	tcase_add_test(tc, a_digest_without_contents_is_refused);
+	tcase_add_test(tc, a_directory_can_be_used_whatever_the_umask);
 	tcase_add_test(tc, a_kept_directory_is_not_written);
 	tcase_add_test(tc, a_part_that_others_read_stays);
 	tcase_add_test(tc, contents_may_come_from_a_file);

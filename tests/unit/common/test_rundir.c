@@ -82,6 +82,36 @@ START_TEST(create_makes_private_directory)
 }
 END_TEST
 
+/* To root every directory is open. */
+static void be_nobody(void)
+{
+	if (geteuid())
+		return;
+	ck_assert_int_eq(chown(base, 54321, 54321), 0);
+	ck_assert_int_eq(seteuid(54321), 0);
+}
+
+START_TEST(create_makes_a_directory_that_can_be_used)
+{
+	const mode_t masks[] = {0177, 0477, 0777};
+	const char *const names[] = {"177", "477", "777"};
+	struct stat st;
+
+	be_nobody();
+	for (int i = 0; i < 3; i++) {
+		int fd;
+
+		umask(masks[i]);
+		fd = rundir_create(in_base(names[i]), geteuid(), &why);
+		ck_assert_msg(fd >= 0, "with umask %s: %s", names[i], why);
+		ck_assert_int_eq(fstat(fd, &st), 0);
+		ck_assert_uint_eq(st.st_mode & 07777, 0700);
+	}
+	umask(022);
+	seteuid(getuid());
+}
+END_TEST
+
 START_TEST(refuses_what_is_no_directory)
 {
 	char target[PATH_MAX];
@@ -463,6 +493,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, path_default_and_override);
 	tcase_add_test(tcase, create_makes_private_directory);
+	tcase_add_test(tcase, create_makes_a_directory_that_can_be_used);
 	tcase_add_test(tcase, refuses_what_is_no_directory);
 	tcase_add_test(tcase, refuses_directory_of_others);
 	tcase_add_test(tcase, names_who_took_the_place);

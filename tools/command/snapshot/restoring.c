@@ -9,6 +9,7 @@
 #include "common/protocol/protocol.h"
 #include "common/protocol/rundir.h"
 #include "common/system/memory_fs.h"
+#include "common/system/private_dir.h"
 #include "tools/command/snapshot/opened.h"
 #include "tools/job/outcome.h"
 #include "tools/job/party/together.h"
@@ -61,15 +62,14 @@ static int make_directory(const char *path, uid_t uid)
 {
 	const char *name = strrchr(path, '/') + 1;
 	char parent[PATH_MAX];
-	int dir, error = 0;
+	int dir, error;
 
 	snprintf(parent, sizeof(parent), "%s", path);
 	dir = open(dirname(parent), O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return -errno;
-	if (!is_for(dir, uid))
-		error = -EACCES;
-	else if (mkdirat(dir, name, 0700) || !give(dir, name, uid))
+	error = is_for(dir, uid) ? private_dir_make(dir, name) : -EACCES;
+	if (!error && !give(dir, name, uid))
 		error = -errno;
 	close(dir);
 	return error;
