@@ -43,7 +43,7 @@ static const char *name_of(pid_t pid, char *buf, size_t size)
 
 	buf[0] = '\0';
 	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	if (stat("/proc/self/ns/pid", &ns) || ns.st_ino != INITIAL_PID_NS ||
+	if (stat("/proc/thread-self/ns/pid", &ns) || ns.st_ino != INITIAL_PID_NS ||
 	    host_read_line(path, line, sizeof(line)))
 		return buf;
 	format_copy(name, sizeof(name), line);

@@ -196,9 +196,9 @@ CUresult release_checkpoint(const struct cuda_driver *drv, const struct context_
 	if (error)
 		return error;
 	/* Only now: a thread that is not inside the driver may have loaded it just before. */
-	found = beside_driver(getpid(), beside);
+	found = beside_driver(0, beside);
 	if (found) {
-		*call = found > 0 ? beside : "/proc/self/maps cannot be read";
+		*call = found > 0 ? beside : "/proc/thread-self/maps cannot be read";
 		error = found > 0 ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_OPERATING_SYSTEM;
 	} else {
 		*call = checkpoint_call;

@@ -67,7 +67,7 @@ static int find_place(struct place *place)
 	if (ret)
 		return ret;
 	clean(place->boot);
-	if (stat("/proc/self/ns/pid", &st) || uname(&names))
+	if (stat("/proc/thread-self/ns/pid", &st) || uname(&names))
 		return -errno;
 	place->ns_dev = st.st_dev;
 	place->ns_ino = st.st_ino;

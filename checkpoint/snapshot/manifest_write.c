@@ -37,7 +37,7 @@ static void put_link(struct json_out *out, const char *key, const char *link)
 static void put_command(struct json_out *out)
 {
 	char *text = malloc(COMMAND_MAX);
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	int fd = open("/proc/thread-self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t size = 0, n = 1, len;
 
 	while (text && fd >= 0 && n > 0 && size < COMMAND_MAX) {
@@ -78,8 +78,8 @@ static void put_process(struct json_out *out)
 	put_command(out);
 	json_bool(out, "turns", conf_file_daemon() != NULL);
 	put_runtime_dir(out);
-	put_link(out, "exe", "/proc/self/exe");
-	put_link(out, "cwd", "/proc/self/cwd");
+	put_link(out, "exe", "/proc/thread-self/exe");
+	put_link(out, "cwd", "/proc/thread-self/cwd");
 	json_close(out, '}');
 }
 

@@ -92,7 +92,7 @@ static int open_regular(const char *path, struct stat *st)
 	} else if (!S_ISREG(st->st_mode)) {
 		fd = -EINVAL;
 	} else {
-		snprintf(name, sizeof(name), "/proc/self/fd/%d", place);
+		snprintf(name, sizeof(name), "/proc/thread-self/fd/%d", place);
 		fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 		if (fd < 0)
 			fd = -errno;

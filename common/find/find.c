@@ -170,7 +170,7 @@ static void add_list(struct search *s, const char *origin, const char *list, con
 /* The directory of the program's executable, or "" if /proc is not mounted. */
 static void program_directory(char *buf, size_t size)
 {
-	ssize_t len = readlink("/proc/self/exe", buf, size - 1);
+	ssize_t len = readlink("/proc/thread-self/exe", buf, size - 1);
 	char *slash;
 
 	buf[len > 0 ? len : 0] = '\0';

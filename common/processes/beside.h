@@ -18,7 +18,7 @@
 #define BESIDE_SIZE 64
 
 /*
- * 1 if the process maps such a library: @name is its file's name then. 0 if it maps none, or a
+ * 1 if the process @pid (0: this one) maps such a library: @name is its file's name then. 0 if it maps none, or a
  * negative errno if that cannot be seen.
  */
 int beside_driver(pid_t pid, char name[static BESIDE_SIZE]);

@@ -8,7 +8,7 @@
 
 int maps_open(struct maps *maps, pid_t pid)
 {
-	char path[64] = "/proc/self/maps";
+	char path[64] = "/proc/thread-self/maps";
 
 	*maps = (struct maps){0};
 	if (pid)

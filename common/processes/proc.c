@@ -69,7 +69,7 @@ void host_command(pid_t pid, char *buf, size_t size)
 	if (pid)
 		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
 	else
-		snprintf(path, sizeof(path), "/proc/self/cmdline");
+		snprintf(path, sizeof(path), "/proc/thread-self/cmdline");
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	len = fd < 0 ? 0 : read(fd, buf, size - 1);
 	if (fd >= 0)
@@ -88,7 +88,8 @@ bool host_same_ids(pid_t pid)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
-	return !stat("/proc/self/ns/pid", &ours) && !stat(path, &its) && ours.st_ino == its.st_ino;
+	return !stat("/proc/thread-self/ns/pid", &ours) && !stat(path, &its) &&
+	       ours.st_ino == its.st_ino;
 }
 
 static bool has_ended(pid_t pid)

@@ -60,7 +60,7 @@ int daemon_connect(const char *which, const char **why)
 	if (dir < 0)
 		return dir;
 	/* The directory was checked; and a path may be longer than an address. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d/" DAEMON_NAME, dir);
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d/" DAEMON_NAME, dir);
 	fd = connect_path(path, why);
 	close(dir);
 	return fd;

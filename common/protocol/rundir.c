@@ -176,7 +176,7 @@ static struct sockaddr_un socket_address(enum rundir_socket kind, int dir, pid_t
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%d%s", dir, pid,
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/thread-self/fd/%d/%d%s", dir, pid,
 		 kinds[kind].suffix);
 	return addr;
 }

@@ -15,7 +15,7 @@
  *
  * /tmp is open to everybody, so a directory that another user made or can change is refused: that
  * user could impersonate a job. Sockets are reached through the descriptor of the checked directory
- * (/proc/self/fd/N/PID.sock), which also lifts the limit of 108 bytes of sockaddr_un.
+ * (/proc/thread-self/fd/N/PID.sock), which also lifts the limit of 108 bytes of sockaddr_un.
  *
  * Empty lock files are never removed: a process could hold a lock on a file that another can no
  * longer find.

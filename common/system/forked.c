@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FD_DIR      "/proc/self/fd"
+#define FD_DIR      "/proc/thread-self/fd"
 #define DIRECTORIES 2 /* the one that the job leaves, and the next one */
 
 /* A child reads the path only if @set is true: in the child it may be half written. */
@@ -98,7 +98,7 @@ static bool is_in_directory(const char *path)
 	return false;
 }
 
-/* A line of /proc/self/maps: "begin-end perms offset device inode   path". */
+/* A line of /proc/thread-self/maps: "begin-end perms offset device inode   path". */
 static void replace_mapping(const char *line)
 {
 	const char *path = strchr(line, '/');
@@ -117,7 +117,7 @@ static void replace_mapping(const char *line)
 
 static void replace_mappings(void)
 {
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	int fd = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
 	char text[PATH_MAX + 256]; /* the longest line fits */
 	size_t held = 0;
 	ssize_t n;

@@ -145,7 +145,7 @@ size_t hostmem_machine_available(void)
 static struct cgroup cgroup_query(void)
 {
 	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX, .ready = SIZE_MAX};
-	FILE *f = fopen("/proc/self/cgroup", "re");
+	FILE *f = fopen("/proc/thread-self/cgroup", "re");
 	char line[PATH_MAX];
 
 	if (!f && is_shortage(-errno))

@@ -82,7 +82,7 @@ static bool upper_directory(dev_t dev, char *upper, size_t size)
 {
 	static const char key[] = "upperdir=";
 	char *line = NULL, *at;
-	FILE *mounts = fopen("/proc/self/mountinfo", "re");
+	FILE *mounts = fopen("/proc/thread-self/mountinfo", "re");
 	unsigned int one, two;
 	bool found = false;
 	size_t room = 0;

@@ -76,9 +76,10 @@ def test_what_depends_on_the_program():
     wrong = (('double d = strtod(text, NULL);', "strtod("), ('int c = toupper (text[0]);', "toupper ("),
              ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
              ('say(c, "%lg", x);', '"%lg'), ('fn = dlsym(lib, "cuInit");', 'dlsym(lib, "cu'),
-             ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror("))
+             ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror("),
+             ('fd = open("/proc/self/maps", O_RDONLY);', '"/proc/self/'))
     right = ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);",
-             'fn = dlsym(RTLD_DEFAULT, "sigaction");')
+             'fn = dlsym(RTLD_DEFAULT, "sigaction");', 'name(path, "/proc/self/task/%d/comm", tid);')
     lines, _ = layers({"vmem/more.c": "\n".join([line for line, _ in wrong] + list(right)),
                        "tools/command/run/run.c": "double d = strtod(text, NULL);"})
     equal([line.split(": the result depends")[0] for line in lines],

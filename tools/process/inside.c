@@ -124,9 +124,16 @@ static bool is_among(char (*directories)[INSIDE_PATH], size_t n, const char *dir
 	return false;
 }
 
+/* As a socket is bound if its path is too long for an address. */
+static bool is_by_descriptor(const char *path)
+{
+	static const char *const ways[] = {"/proc/thread-self/fd/", "/proc/self/fd/"};
+
+	return !strncmp(path, ways[0], strlen(ways[0])) || !strncmp(path, ways[1], strlen(ways[1]));
+}
+
 size_t inside_listens(const struct process *process, char (*directories)[INSIDE_PATH], size_t max)
 {
-	static const char by_fd[] = "/proc/self/fd/";
 	char path[64], wanted[32], *line = NULL;
 	size_t room = 0, n = 0;
 	FILE *sockets;
@@ -149,7 +156,7 @@ size_t inside_listens(const struct process *process, char (*directories)[INSIDE_
 		if (*name != '/' || strcmp(end, wanted) != 0 || end - name >= INSIDE_PATH)
 			continue;
 		*end = '\0';
-		if (!strncmp(name, by_fd, strlen(by_fd)))
+		if (is_by_descriptor(name))
 			*name = '\0';
 		if (!is_among(directories, n, name))
 			strcpy(directories[n++], name);

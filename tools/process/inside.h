@@ -38,7 +38,7 @@ void inside_command(pid_t pid, char *buf, size_t size);
 /*
  * The directories in which a process of the network namespace of @process listens on a socket that
  * has the name of @process's own: at most @max, in @directories. Returns their number. A path that
- * the kernel does not know (it was bound through /proc/self/fd) is given as "".
+ * the kernel does not know (it was bound through /proc/thread-self/fd) is given as "".
  */
 #define INSIDE_PATH 108 /* the room in sockaddr_un */
 

@@ -95,7 +95,7 @@ bool host_file_read(int fd, size_t *size, int *node)
 
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) || st.st_size <= 0)
 		return false;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
 	len = readlink(path, name, sizeof(name) - 1);
 	if (len < 0)
 		return false;

@@ -44,7 +44,7 @@ static bool waits_for(const char *tid, uint64_t bit)
 	    number != SYS_rt_sigtimedwait)
 		return false;
 	/* The thread may go on meanwhile, and its memory go away. */
-	fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+	fd = open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC);
 	waits = fd >= 0 && pread(fd, &set, sizeof(set), (off_t)set_at) == sizeof(set) && set & bit;
 	if (fd >= 0)
 		close(fd);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/processes/maps.h"
 #include "tests/check_suite.h"
+#include "tests/unit/without_main.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +47,24 @@ START_TEST(a_mapping_has_all_its_facts)
 	ck_assert_str_eq(maps.path, file);
 	ck_assert_int_eq(maps_close(&maps), 0);
 	unlink(file);
+}
+END_TEST
+
+static int count_mappings(void)
+{
+	struct maps maps;
+	int n = 0;
+
+	maps_open(&maps, 0);
+	while (maps_next(&maps))
+		n++;
+	maps_close(&maps);
+	return n < 100 ? n : 100;
+}
+
+START_TEST(those_of_a_process_without_its_main_thread)
+{
+	ck_assert_int_gt(run_without_main(count_mappings), 5);
 }
 END_TEST
 
@@ -114,6 +133,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, a_mapping_has_all_its_facts, 0, 2);
 	tcase_add_test(tc, one_without_a_file_has_no_path);
+	tcase_add_test(tc, those_of_a_process_without_its_main_thread);
 	tcase_add_test(tc, a_file_is_found_by_its_path_or_name);
 	tcase_add_test(tc, a_line_that_breaks_off_is_left_out);
 	tcase_add_test(tc, those_that_cannot_be_read);

@@ -3,6 +3,7 @@
 #include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/without_main.h"
 
 #include <check.h>
 #include <errno.h>
@@ -221,6 +222,21 @@ START_TEST(listen_and_connect)
 	ck_assert_int_ge(rundir_connect(RUNDIR_CONTROL, dir, getpid()), 0);
 	rundir_unlink(RUNDIR_CONTROL, &home);
 	ck_assert_int_eq(rundir_connect(RUNDIR_CONTROL, dir, getpid()), -ENOENT);
+}
+END_TEST
+
+static int connect_to_parent(void)
+{
+	int dir = rundir_open_own(&why);
+
+	return rundir_connect(RUNDIR_CONTROL, dir, getppid()) < 0;
+}
+
+START_TEST(a_process_without_its_main_thread_connects)
+{
+	setenv("CUDAW_RUNTIME_DIR", base, 1);
+	ck_assert_int_ge(listen_now(RUNDIR_CONTROL), 0);
+	ck_assert_int_eq(run_without_main(connect_to_parent), 0);
 }
 END_TEST
 
@@ -499,6 +515,7 @@ int main(void)
 	tcase_add_test(tcase, names_who_took_the_place);
 	tcase_add_test(tcase, refuses_open_modes);
 	tcase_add_test(tcase, listen_and_connect);
+	tcase_add_test(tcase, a_process_without_its_main_thread_connects);
 	tcase_add_test(tcase, both_kinds_of_sockets_stand_side_by_side);
 	tcase_add_test(tcase, a_lost_name_is_made_again_where_it_was);
 	tcase_add_test(tcase, a_name_that_only_others_see_is_not_lost);

@@ -8,6 +8,7 @@
 #include "vmem/vmem.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/without_main.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -151,6 +152,20 @@ START_TEST(a_file_cannot_change_its_length)
 	ck_assert(!host_file_read(other, &size, &number));
 	ck_assert(!host_file_read(-1, &size, &number));
 	ck_assert(!host_file_read(STDIN_FILENO, &size, &number));
+}
+END_TEST
+
+static int make_and_read(void)
+{
+	int fd = host_file_make(SIZE, 3), number;
+	size_t size;
+
+	return !host_file_read(fd, &size, &number);
+}
+
+START_TEST(a_process_without_its_main_thread_reads_a_file)
+{
+	ck_assert_int_eq(run_without_main(make_and_read), 0);
 }
 END_TEST
 
@@ -566,6 +581,7 @@ int main(void)
 	tcase_set_timeout(tcase, 120);
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_file_cannot_change_its_length);
+	tcase_add_test(tcase, a_process_without_its_main_thread_reads_a_file);
 	tcase_add_test(tcase, no_file_is_no_error_of_the_program);
 	tcase_add_test(tcase, a_handle_lives_as_long_as_its_references);
 	tcase_add_test(tcase, only_free_reservations_are_mapped);
