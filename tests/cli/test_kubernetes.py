@@ -21,7 +21,7 @@ REPOSITORY = os.path.dirname(TESTS)
 CONTRIB = os.path.join(REPOSITORY, "contrib", "kubernetes")
 SIMPLE = {"str": str, "int": int, "bool": bool, "float": (int, float), "dict": dict, "object": object,
           "datetime": str, "IntOrString": (int, str)}
-EXPRESSION = re.compile(r"\bObject(?:\.[a-zA-Z]+)*\{")
+EXPRESSION = re.compile(r"\b(?:Object(?:\.[a-zA-Z]+)*|JSONPatch)\{")
 
 with open(os.path.join(TESTS, "kubernetes", "schemas.json"), encoding="ascii") as schemas:
     SCHEMAS = json.load(schemas)
@@ -107,39 +107,65 @@ def test_the_policy_in_its_older_version():
             equal(faults_of(name, value), [], name)
 
 
+def as_json(text):
+    """The value of an expression without variables."""
+    return json.loads(re.sub(r"([{,]\s*)([a-zA-Z]+):", r'\1"\2":', EXPRESSION.sub("{", text)))
+
+
 def as_object(expression):
     """The value that the expression of an ApplyConfiguration makes of a pod with one container."""
     text = expression.replace("object.spec.containers.map(c, ", "[").replace("c.name", '"train"')
-    text = re.sub(r"\}\)(\s*\}\s*\}\s*)$", r"}]\1", text)
-    text = re.sub(r"([{,]\s*)([a-zA-Z]+):", r'\1"\2":', EXPRESSION.sub("{", text))
-    return json.loads(text)
+    return as_json(re.sub(r"\}\)(\s*\}\s*\}\s*)$", r"}]\1", text))
+
+
+def as_patch(expression):
+    """The operation that the expression of a JSONPatch makes of a pod with one container."""
+    match = re.fullmatch(r"object\.spec\.containers\.filter\(.*\)\.map\(c, (.*)\)", expression, re.DOTALL)
+    return as_json(match[1].replace('" + string(object.spec.containers.indexOf(c)) + "', "0"))
 
 
 def types_are_right(expression):
     """Each Object.a.b{ stands where its path says."""
     path = []
-    for match in re.finditer(r"Object((?:\.[a-zA-Z]+)*)\{|\}|\{", expression):
+    for match in re.finditer(r"(?:Object((?:\.[a-zA-Z]+)*)|JSONPatch)?\{|\}", expression):
         if match[0] == "}":
             path.pop()
         else:
             path.append(match[1])
-            outer = path[-2] if len(path) > 1 else ""
-            check(match[1].rpartition(".")[0] == outer or match[1] == "", f"{match[0]} is in Object{outer}")
+            outer = path[-2] if len(path) > 1 else None
+            check(outer is None or match[1].rpartition(".")[0] == outer, f"{match[0]} is in Object{outer}")
     equal(path, [], "what is open")
 
 
+def atomic_parts(value, place=""):
+    """What the API server refuses in an ApplyConfiguration: structs and lists that can only be set as a whole."""
+    if isinstance(value, list):
+        own = [place] if any(isinstance(one, str) for one in value) else []
+        return own + [part for one in value for part in atomic_parts(one, place)]
+    if not isinstance(value, dict):
+        return []
+    return [part for key, one in value.items()
+            for part in ([key] if re.search("fieldRef|FieldRef|KeyRef", key) else []) + atomic_parts(one, key)]
+
+
 def test_the_policy_makes_the_pod_of_the_example():
-    """What the expression adds are the mounts and variables that pod.yaml writes out, and the API takes it."""
+    """What the expressions add are the mounts and variables that pod.yaml writes out, and the API takes them."""
     policy, = (value for name, value in manifests() if value["kind"] == "MutatingAdmissionPolicy")
-    mutation, = policy["spec"]["mutations"]
-    expression = mutation["applyConfiguration"]["expression"]
-    types_are_right(expression)
-    made = as_object(expression)
+    applied, patched = policy["spec"]["mutations"]
+    expressions = applied["applyConfiguration"]["expression"], patched["jsonPatch"]["expression"]
+    for expression in expressions:
+        types_are_right(expression)
+    made = as_object(expressions[0])
+    equal(atomic_parts(made), [], "what the API server refuses")
     pod, = (value for name, value in manifests() if name == "pod.yaml")
     equal(made["spec"]["volumes"], pod["spec"]["volumes"], "the volumes")
     found, wanted = made["spec"]["containers"][0], pod["spec"]["containers"][0]
+    patch = as_patch(expressions[1])
+    equal((patch["op"], patch["path"]), ("add", "/spec/containers/0/env/-"), "the patch")
+    found["env"].append(patch["value"])
     equal((found["env"], found["volumeMounts"]), (wanted["env"], wanted["volumeMounts"]), "the container")
     equal(faults_of("made", {**made, "apiVersion": "v1", "kind": "Pod"}), [], "what is made")
+    equal(sorted(atomic_parts(pod)), ["command", "fieldRef"], "what it would refuse of the example")
 
 
 def test_mounts_have_volumes():
