@@ -13,6 +13,7 @@ import subprocess
 
 from clilib import Directory, LIMIT_S, Skip, contains, cudaw, equal, main, scratch
 from harness import until
+from json_docs import blocks
 from memberlib import CUDAWD, Member, connect, connected_by_another, daemon_of_systemd, nvml_environment, say_memory
 
 TREE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -107,10 +108,24 @@ def taken(text):
     return daemon.returncode, error
 
 
+def with_users(example):
+    """With users and groups that exist."""
+    example = example.replace("user anna", "user root").replace("@students", "@daemon")
+    return re.sub(r"^user = \w+$", f"user = {pwd.getpwuid(os.geteuid()).pw_name}", example, flags=re.M)
+
+
+def test_the_examples_on_pages():
+    """What they show of cudaw.conf, cudawd takes."""
+    found = [text for path in sorted(glob.glob(f"{TREE}/docs/*.md")) for text in blocks(os.path.relpath(path, TREE))
+             if re.match(r"\[(turns|hooks|user|group|gpu)\b", text.lstrip())]
+    assert len(found) > 4, found
+    for text in found:
+        equal(taken(with_users(text)), (0, ""), text)
+
+
 def test_the_example_of_cudaw_conf():
     example = read("packages/cudaw.conf")
-    used = re.sub(r"^#(?=\[|[a-z_-]+ = )", "", example, flags=re.M).replace("user anna", "user root")
-    used = used.replace("@students", "@daemon").replace("nobody", pwd.getpwuid(os.geteuid()).pw_name)
+    used = with_users(re.sub(r"^#(?=\[|[a-z_-]+ = )", "", example, flags=re.M))
     keys = set(re.findall(r'^\s*X\(\w+, "([a-z-]+)"', read("tools/daemon/conf.h"), re.M))
     assert len(keys) > 5, keys
     equal(keys - set(re.findall(r"^([a-z-]+) = ", used, re.M)), set(), "the keys that it lacks")
