@@ -11,10 +11,11 @@ import shutil
 import signal
 import subprocess
 
-from clilib import Directory, LIMIT_S, Skip, contains, cudaw, equal, main, scratch
+from clilib import CUDAW, Directory, FakeJob, LIMIT_S, Skip, contains, cudaw, equal, main, scratch
 from harness import until
 from json_docs import blocks
-from memberlib import CUDAWD, Member, connect, connected_by_another, daemon_of_systemd, nvml_environment, say_memory
+from memberlib import (CUDAWD, NOBODY, Member, connect, connected_by_another, daemon_of_systemd, nvml_environment,
+                       say_memory)
 
 TREE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 UNITS = f"{TREE}/packages/systemd"
@@ -56,6 +57,13 @@ def test_systemd_takes_the_units():
         equal((done.returncode, done.stderr), (0, ""), kind)
 
 
+def confined(capabilities):
+    """What starts a program with no more rights than these."""
+    kept = capabilities.lower().replace("cap_", "+").replace(" ", ",")
+    return ("setpriv", f"--bounding-set=-all,{kept}", "--inh-caps=-all", "--no-new-privs",
+            "sh", "-c", 'umask 0077; exec "$@"', "sh")
+
+
 def test_the_machines_daemon_works_without_rights():
     """As its unit says, which leaves root few capabilities."""
     if os.geteuid():
@@ -67,11 +75,9 @@ def test_the_machines_daemon_works_without_rights():
     path, memory = f"{directory.path}/cudawd.sock", f"{directory.path}/memory"
     say_memory(memory, 0)
     os.environ.update(nvml_environment(memory), CUDAW_TURNS=path)
-    kept = CAPABILITIES.lower().replace("cap_", "+").replace(" ", ",")
-    confined = ("setpriv", f"--bounding-set=-all,{kept}", "--inh-caps=-all", "--no-new-privs",
-                "sh", "-c", 'umask 0077; exec "$@"', "sh")
     try:
-        with daemon_of_systemd(path, *confined, mode=0o666) as pid, connected_by_another(path) as (connection, other):
+        with (daemon_of_systemd(path, *confined(CAPABILITIES), mode=0o666) as pid,
+              connected_by_another(path) as (connection, other)):
             member = Member(None, name="train", connection=connection)
             member.wait("welcome")
             contains(until(lambda: read(f"/proc/{pid}/status"), 10, "it runs"), "CapEff:\t00000000000000e4\n")
@@ -83,6 +89,22 @@ def test_the_machines_daemon_works_without_rights():
             contains(answers(path).decode(), f"daemon {pid} ")
     finally:
         del os.environ["CUDAW_TURNS"], os.environ["LD_LIBRARY_PATH"], os.environ["TEST_NVML_FILE"]
+
+
+def test_a_hook_of_the_machines_daemon_waits_for_jobs():
+    """It has the daemon's rights. Without the right to be the job's user it does not say that the job has ended."""
+    if os.geteuid():
+        raise Skip("needs root")
+    directory = Directory()
+    os.chown(directory.path, NOBODY, NOBODY)
+    FakeJob(directory, user=NOBODY, name="train")
+    wait = (CUDAW, "wait", "--for", "freed", "--timeout", "0.1", "train")
+    for capabilities, code, said in ((CAPABILITIES, 5, "cudaw: wait train: the time is over\n"),
+                                     ("CAP_DAC_READ_SEARCH", 4, "this command may not connect to it")):
+        done = subprocess.run([*confined(capabilities), *wait], text=True, capture_output=True, check=False,
+                              timeout=LIMIT_S)
+        equal(done.returncode, code, done.stderr)
+        contains(done.stderr, said)
 
 
 def answers(path):

@@ -161,6 +161,7 @@ struct job_list {
 	/* They do not listen. Of these, status has id, name, command and state, and described is set. */
 	struct job *starting;
 	size_t nstarting;
+	bool denied; /* sockets were ignored, as this process may not connect to them */
 };
 
 /* One request for several jobs. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -113,6 +114,12 @@ static int connect_in(int dir, const struct job *job)
 {
 	int fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
 
+	/* A root of few capabilities, such as a hook of cudawd, may connect only as the user. */
+	if (fd == -EACCES) {
+		setfsuid(job->directory->owner);
+		fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
+		setfsuid(geteuid());
+	}
 	if (fd == -ECONNREFUSED && has_ended(job->own_pid))
 		remove_socket(dir, job->own_pid, RUNDIR_SUFFIX);
 	return fd;
@@ -198,7 +205,7 @@ static int add_job(struct job_list *list, const struct job *job)
 static int add_jobs(struct job_list *list, const struct job_directory *directory, int dir)
 {
 	DIR *stream = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	size_t turn = 0, others = 0;
+	size_t turn = 0, others = 0, denied = 0;
 	struct dirent *entry;
 	pid_t other = 0;
 	int err = 0;
@@ -218,7 +225,9 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 			close(fd);
 		if (fd == -EAGAIN)
 			fd = guess(&job);
-		if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
+		if (fd == -EACCES)
+			denied++;
+		else if (fd < 0 && fd != -ENOENT && fd != -ECONNREFUSED)
 			other = others++ ? other : pid;
 		if (fd >= 0) {
 			err = add_job(list, &job);
@@ -231,6 +240,11 @@ static int add_jobs(struct job_list *list, const struct job_directory *directory
 			 ": the process that listens has another PID, or is not the directory "
 			 "owner's",
 			 directory->path, others, others == 1 ? " is" : "s are", other);
+	if (denied)
+		complain("%s: %zu socket%s ignored: this command may not connect to %s",
+			 directory->path, denied, denied == 1 ? " is" : "s are",
+			 denied == 1 ? "it" : "them");
+	list->denied |= denied > 0;
 	if (turn == JOBS_IN_DIRECTORY)
 		complain("%s: it has more than %d jobs; the others are ignored", directory->path,
 			 JOBS_IN_DIRECTORY - 1);

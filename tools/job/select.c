@@ -350,6 +350,10 @@ int select_explain(const struct job_list *list, const char *target)
 				  "its socket (its stderr says why)");
 		return EXIT_NO_JOB;
 	}
+	if (list->denied) {
+		complain("'%s' may be a job to which this command may not connect", target);
+		return EXIT_DENIED;
+	}
 	if (pid >= 0)
 		return select_explain_pid(list, pid);
 	explain_name(list, target);
