@@ -19,7 +19,7 @@ from gpulib import BUILD, CUDAW, RUNTIME_DIR, Job, Skip, base_environment, check
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 JOURNAL, OLD = (os.path.join(RUNTIME_DIR, name) for name in ("events", "events.1"))
-DONE, FAILED, NO_JOB, TIMEOUT = 0, 1, 3, 5
+DONE, FAILED, NO_JOB, TIMEOUT, UNSUPPORTED = 0, 1, 3, 5, 6
 
 
 def counter(name=None, mib=16, mode="run", **env):
@@ -50,10 +50,11 @@ def hold_still(job):
 class Waiting:
     """A cudaw wait, which has begun to watch."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, watches=True):
         self.process = subprocess.Popen([CUDAW, "wait", *map(str, args)], env=base_environment(), text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        until(lambda: self.watches() or self.process.poll() is not None, 20, "it watches the directory")
+        ready = self.watches if watches else self.processes
+        until(lambda: ready() or self.process.poll() is not None, 20, "it watches the directory")
 
     def watches(self):
         links = descriptors(self.process.pid)
@@ -331,19 +332,32 @@ def a_limit_of_file_sizes():
 
 
 def a_job_in_another_mount_namespace():
-    """As in a container: its journal is not seen, so that it is asked from time to time."""
+    """As in a container: its journal is not seen, so it is asked from time to time. Nothing says that it is saved."""
     mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {SCRATCH} && exec "$@"', "sh"]
     if os.getuid() != 0 or subprocess.run([*mount, "true"], check=False, capture_output=True).returncode:
         raise Skip("nothing can be mounted here")
-    job = Job(shutil.which("unshare"), *mount[1:], os.path.join(BUILD, "tests", "programs", "counter"), "--mib", 16,
-              *ENDLESS)
+    programs = os.path.join(BUILD, "tests", "programs")
+    job = Job(shutil.which("unshare"), *mount[1:], os.path.join(programs, "counter"), "--mib", 16, *ENDLESS)
     job.wait_steps(3)
     waiting = subprocess.Popen([CUDAW, "wait", "--for", "freed", str(job.pid)], env=base_environment())
     job.pause()
     equal(waiting.wait(60), DONE, "it has left")
     equal(events(job), [], "its events are elsewhere")
+    refused = cudaw("wait", "--for", "saved", job.pid)
+    equal((refused.returncode, refused.stdout), (UNSUPPORTED, ""), refused.stderr)
+    check("call this command in its container" in refused.stderr, refused.stderr)
     job.resume()
     job.finish()
+    # Its kernels do not end.
+    job = Job(shutil.which("unshare"), *mount[1:], os.path.join(programs, "spin"), *ENDLESS)
+    job.wait_steps(3)
+    cudaw("pause", "--timeout", 0.2, job.pid)
+    equal(cudaw("wait", "--for", "paused", "--timeout", 0.1, job.pid).returncode, TIMEOUT, "what failed before")
+    waiting = Waiting("--for", "paused", job.pid, watches=False)
+    cudaw("pause", "--timeout", 0.2, job.pid)
+    code, said = waiting.end()
+    equal(code, FAILED, said)
+    check(job.status()["reason"] in said, f"it said {said}")
 
 
 def waiting_costs_nothing():

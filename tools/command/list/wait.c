@@ -3,6 +3,7 @@
 #include "tools/command/tools.h"
 
 #include "common/clock.h"
+#include "common/protocol/protocol.h"
 #include "common/text.h"
 #include "tools/command/output.h"
 #include "tools/job/journals.h"
@@ -32,7 +33,7 @@ const char help_wait[] =
 	"\n"
 	"Exit codes: 0 all are in the state; 1 the pause or the snapshot of a job failed; 2 wrong\n"
 	"usage; 3 no such job, or it ended first, so it has nothing on the GPU; 4 not permitted;\n"
-	"5 the time is over.\n";
+	"5 the time is over; 6 no journal to be seen says what is saved.\n";
 
 #define BLIND_MS  1000  /* between two looks if nothing says when to look */
 #define LOOKS_MS  60000 /* in any case: an event may have been lost */
@@ -57,9 +58,9 @@ struct target {
 
 struct waiting {
 	enum awaited what;
-	double timeout_ms; /* 0: none */
-	double end_ms;     /* clock_ms() */
-	bool json, past;   /* what the journals say now was before */
+	double timeout_ms;       /* 0: none */
+	double begin_ms, end_ms; /* clock_ms() */
+	bool json, past;         /* what the journals say now was before */
 	struct target *targets;
 	size_t n;
 	struct journals journals;
@@ -201,7 +202,20 @@ static void forget_ends(struct waiting *w)
 		close(w->fds[--w->nfds].fd);
 }
 
-static void look_at_target(struct waiting *w, struct target *target, const struct job_list *list)
+/* A pause of a job whose journal is not seen: it failed after the wait had begun. @asked_ms: when the job was asked. */
+static void take_failure(const struct waiting *w, struct target *target, const struct job *job,
+			 double asked_ms)
+{
+	const struct job_status *status = &job->status;
+
+	if (job->directory->inside && status->failed &&
+	    status->failed_ms < asked_ms - w->begin_ms &&
+	    !strcmp(status->state, state_names[STATE_RUNNING]))
+		format_copy(target->failure, sizeof(target->failure), status->reason);
+}
+
+static void look_at_target(struct waiting *w, struct target *target, const struct job_list *list,
+			   double asked_ms)
 {
 	target->is_there = false;
 	target->reached = true;
@@ -212,6 +226,7 @@ static void look_at_target(struct waiting *w, struct target *target, const struc
 		if (!is_part(target, job) || job_is_gone(job))
 			continue;
 		target->is_there = true;
+		take_failure(w, target, job, asked_ms);
 		if (!is_reached(w, job)) {
 			target->reached = false;
 			target->stopped = job->error == -JOB_STOPPED ? job->pid : target->stopped;
@@ -235,6 +250,7 @@ static int look(struct waiting *w)
 {
 	struct job_list list = {0};
 	int code = w->what == SAVED ? 0 : jobs_find(&list);
+	double asked_ms = clock_ms();
 
 	forget_ends(w);
 	w->blind = false;
@@ -249,7 +265,7 @@ static int look(struct waiting *w)
 		if (w->what == SAVED)
 			look_at_process(w, &w->targets[k]);
 		else
-			look_at_target(w, &w->targets[k], &list);
+			look_at_target(w, &w->targets[k], &list, asked_ms);
 	jobs_free(&list);
 	return 0;
 }
@@ -413,14 +429,33 @@ static int report(const struct waiting *w)
 	return code;
 }
 
+/* What is saved, only the journal tells. Returns 0, or an exit code after a message. */
+static int refuse_unseen(const struct waiting *w)
+{
+	char buf[16];
+
+	for (size_t i = 0; i < w->n && w->what == SAVED; i++) {
+		const struct job_directory *directory = w->targets[i].process.directory;
+
+		if (!directory->inside)
+			continue;
+		complain(
+			"wait %s: only its journal says when it is saved, and cannot be seen from here; call "
+			"this command in its container, or with CUDAW_RUNTIME_DIR=%s",
+			label(&w->targets[i], buf), directory->path);
+		return EXIT_UNSUPPORTED;
+	}
+	return 0;
+}
+
 static int run(struct waiting *w, int n, char **jobs)
 {
 	struct targets targets = {
 		.verb = "wait", .words = jobs, .nwords = n, .bears_stopped = true};
 	int code;
 
-	if (w->timeout_ms)
-		w->end_ms = clock_ms() + w->timeout_ms;
+	w->begin_ms = clock_ms();
+	w->end_ms = w->begin_ms + w->timeout_ms;
 	w->nfds = 1;
 	code = targets_find(&targets);
 	if (!code)
@@ -430,6 +465,8 @@ static int run(struct waiting *w, int n, char **jobs)
 		code = EXIT_FAILED;
 	if (!code && !w->n)
 		code = EXIT_NO_JOB;
+	if (!code)
+		code = refuse_unseen(w);
 	if (!code)
 		code = wait_for_all(w);
 	if (!code)
