@@ -28,8 +28,8 @@ def directory():
 
 
 class Counting(Detached):
-    def __init__(self, program="counter", **options):
-        super().__init__(program, "--mib", 32, "--steps", 1000000, "--step-ms", 10, **options)
+    def __init__(self, program="counter", *args, **options):
+        super().__init__(program, *args, "--mib", 32, "--steps", 1000000, "--step-ms", 10, **options)
         self.wait_steps(3)
 
     def finish(self):

@@ -413,8 +413,14 @@ def a_job_of_another_user():
 def by_a_user_alone():
     """CRIU's file has the capabilities that docs/slurm.md names, and not more."""
     with home_of_another() as home:
-        path, criu = f"{home}/snapshot", f"{home}/criu"
-        job = Counting(user=OTHER, group=OTHER, extra_groups=[], cwd=home)
+        path, criu, shared = f"{home}/snapshot", f"{home}/criu", f"/dev/shm/carried-{os.getpid()}"
+        with open(shared, "w", encoding="ascii") as file:
+            os.fchown(file.fileno(), OTHER, OTHER)
+            file.write("as it was")
+        atexit.register(lambda: os.path.exists(shared) and os.unlink(shared))
+        job = Counting("/bin/sh", "-c", 'TEST_MAPS=$0 LD_PRELOAD="$LD_PRELOAD $1" && export TEST_MAPS LD_PRELOAD && shift && exec "$@"', shared,
+                       f"{BUILD}/tests/preload/maps.so", f"{BUILD}/tests/programs/counter", user=OTHER, group=OTHER,
+                       extra_groups=[], cwd=home)
         shutil.copy(shutil.which(os.environ.get("CUDAW_CRIU", "criu")), criu)
         for directory_of_log in (SCRATCH, os.path.dirname(job.log)):
             os.chmod(directory_of_log, 0o711)
@@ -434,11 +440,13 @@ def by_a_user_alone():
                   does("snapshot", job.pid, path, code=6), f"it does not name {lacks}")
         allow(criu, 1 << CAP_CHECKPOINT_RESTORE | 1 << CAP_SETPCAP)
         does("snapshot", "--stop", job.pid, path)
-        check(job.is_gone(), "the job is still there")
+        check(job.is_gone() and not os.path.exists(shared), "the job is still there, or its file in /dev/shm")
         steps = job.steps()
         does("restore", path)
         job.wait_steps(steps + 3)
         equal(os.stat(f"/proc/{job.pid}").st_uid, OTHER, "the user of the job")
+        with open(shared, encoding="ascii") as file:
+            equal(file.read(), "as it was", "what is in its file")
         job.finish()
 
 

@@ -20,6 +20,7 @@
 /* A shared, writable mapping of a file. */
 struct mapping {
 	const char *path, *link; /* the link leads to the file, also if nothing is at the path */
+	bool hidden;             /* it may be a file in memory, and only root can look at it */
 	struct stat st;
 };
 
@@ -29,25 +30,78 @@ void memory_files_free(struct memory_files *files)
 	*files = (struct memory_files){0};
 }
 
+static bool is_file(const struct maps *maps, const struct stat *st)
+{
+	return st->st_dev == maps->device && st->st_ino == maps->inode;
+}
+
+/* A name in the directory @link that the file has now replaces the directory. False: it has none there. */
+static bool look_for_name(const struct maps *maps, struct mapping *m, char *link, size_t size)
+{
+	DIR *dir = opendir(link);
+	struct dirent *entry;
+	bool found = false;
+
+	m->hidden = !dir;
+	while (dir && !found && (entry = readdir(dir)))
+		if (entry->d_ino == maps->inode &&
+		    !fstatat(dirfd(dir), entry->d_name, &m->st, AT_SYMLINK_NOFOLLOW) &&
+		    is_file(maps, &m->st)) {
+			size_t length = strlen(link);
+
+			found = true;
+			snprintf(link + length, size - length, "/%s", entry->d_name);
+		}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
 /*
- * Call @take for each such mapping of the process until it returns false; that is returned. proc_pid_map_files(5):
- * the link leads to the file that is mapped, whatever its name is now.
+ * Look at the file by its names, in the directory where it was mapped, as the process sees that. One that has none there
+ * has none at all, or CRIU refuses it. False: it is no named file in memory.
  */
+static bool look_by_name(pid_t pid, const struct maps *maps, struct mapping *m, char *link,
+			 size_t size)
+{
+	struct stat st;
+
+	snprintf(link, size, "/proc/%d/root%s", pid, maps->path);
+	if (!stat(link, &m->st)) {
+		m->hidden = !is_file(maps, &m->st); /* as on an overlay */
+		return S_ISREG(m->st.st_mode) && memory_fs(link);
+	}
+	*strrchr(link, '/') = '\0';
+	if (stat(link, &st) || st.st_dev != maps->device || !memory_fs(link))
+		return false;
+	return look_for_name(maps, m, link, size) ? S_ISREG(m->st.st_mode) : m->hidden;
+}
+
+/*
+ * Look at the file of a mapping. proc_pid_map_files(5): the link leads to the file that is mapped, whatever its name is
+ * now; but only root may follow it, and who has CAP_CHECKPOINT_RESTORE. False: it is no named file in memory.
+ */
+static bool look(pid_t pid, const struct maps *maps, struct mapping *m, char *link, size_t size)
+{
+	snprintf(link, size, "/proc/%d/map_files/%lx-%lx", pid, maps->begin, maps->end);
+	if (!stat(link, &m->st))
+		return S_ISREG(m->st.st_mode) && m->st.st_nlink && memory_fs(link);
+	return (errno == EPERM || errno == EACCES) && look_by_name(pid, maps, m, link, size);
+}
+
+/* Call @take for each such mapping of the process until it returns false; that is returned. */
 static bool each_mapping(pid_t pid, bool (*take)(void *arg, const struct mapping *m), void *arg)
 {
+	char link[PATH_MAX + NAME_MAX + 32];
 	bool goes_on = true;
 	struct maps maps;
-	char path[96];
 
 	maps_open(&maps, pid);
 	while (goes_on && maps_next(&maps)) {
-		struct mapping m = {.path = maps.path, .link = path};
+		struct mapping m = {.path = maps.path, .link = link};
 
-		if (!maps.path || maps.rights[1] != 'w' || maps.rights[3] != 's')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/map_files/%lx-%lx", pid, maps.begin,
-			 maps.end);
-		if (!stat(path, &m.st) && S_ISREG(m.st.st_mode) && m.st.st_nlink && memory_fs(path))
+		if (maps.path && maps.rights[1] == 'w' && maps.rights[3] == 's' &&
+		    look(pid, &maps, &m, link, sizeof(link)))
 			goes_on = take(arg, &m);
 	}
 	maps_close(&maps);
@@ -170,6 +224,8 @@ static bool take_mapping(void *arg, const struct mapping *m)
 	struct memory_file *f = memory_holders_file(s->files, m->st.st_dev, m->st.st_ino);
 	const char *name = strrchr(m->path, '/') + 1;
 
+	if (m->hidden)
+		return refuse(s, m, "only root can carry it");
 	if (!f && !add_file(s, m, &f))
 		return false;
 	if (strncmp(m->path, f->directory, strlen(f->directory)) ||
