@@ -460,6 +460,43 @@ def processes_of_other_users_are_not_of_roots_job():
         proclib.send(pid, "KILL")
 
 
+LOST = """
+import ctypes, os, signal, sys
+def stay():
+    print("lost", os.getpid(), flush=True)
+    while True:
+        signal.pause()
+if os.fork() == 0:
+    if sys.argv[2] == "left":
+        os.fork() or stay()
+        os.setsid()
+    else:
+        ctypes.CDLL(None).prctl(36, 1)
+        if os.fork() == 0:
+            os.setsid()
+            os._exit(0 if os.fork() else stay())
+        os.wait()
+    print("there", flush=True)
+    signal.pause()
+os.execv(sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"])
+"""     # PR_SET_CHILD_SUBREAPER
+
+
+def one_in_a_session_that_no_restore_can_make_is_refused():
+    """Of a shell, which the parent has left; and of a process that has ended, whose child another one has adopted."""
+    for how in "left", "adopted":
+        job = Detached(sys.executable, "-c", LOST, f"{BUILD}/tests/programs/counter", how,
+                       start_new_session=how != "left")
+        job.wait_steps(3)
+        until(lambda job=job: "there" in job.lines(), 20, "all are there")
+        lost = next(int(line.split()[1]) for line in job.lines() if line.startswith("lost"))
+        said = refused("snapshot", "--check", job.pid, code=6)
+        check(f"{lost} (python3) is in the session {os.getsid(lost)}, which neither its parent " in said, said)
+        equal(said.count("\n"), 1, f"the reasons ({said})")
+        for pid in (job.pid, *proclib.descendants(job.pid)):
+            proclib.send(pid, "KILL")
+
+
 APART = """
 import ctypes, os, signal, sys
 if os.fork() == 0:
@@ -512,4 +549,4 @@ main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fai
      what_reaches_out_is_refused_by_name, clients_can_be_closed, none_is_closed_in_vain,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
-     one_in_a_pid_namespace_of_its_own_is_refused, a_command_that_is_a_part_of_the_job)
+     one_in_a_session_that_no_restore_can_make_is_refused, one_in_a_pid_namespace_of_its_own_is_refused, a_command_that_is_a_part_of_the_job)

@@ -788,6 +788,63 @@ START_TEST(processes_of_the_session_are_below_it)
 }
 END_TEST
 
+/* Have a child, and leave its session. */
+static void leave_child_behind(void)
+{
+	if (!fork())
+		wait_for_signal(NULL);
+	setsid();
+}
+
+/* Adopt the child of a process that has begun a session and has ended. */
+static void adopt(void)
+{
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (!fork()) {
+		setsid();
+		if (!fork())
+			while (pause())
+				;
+		_exit(0);
+	}
+	wait(NULL);
+}
+
+/* In a process whose child does that, and then it itself: only a child of a child is in the way. An exit status. */
+static int refuses_what_has(void (*happened)(void))
+{
+	static const char text[] = ": a restore could not put it there";
+	int fds[2], status;
+	char byte;
+
+	ck_assert_int_eq(pipe(fds), 0);
+	if (!fork()) {
+		happened();
+		ck_assert_int_eq(write(fds[1], "x", 1), 1);
+		wait_for_signal(NULL);
+	}
+	ck_assert_int_eq(read(fds[0], &byte, 1), 1);
+	status = !is_a_reason(text, getpid(), NULL);
+	end_children();
+	wait(NULL);
+	happened();
+	status |= is_a_reason(text, getpid(), NULL) ? 2 : 0;
+	end_children();
+	return status;
+}
+
+START_TEST(processes_are_in_sessions_that_can_be_made)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(refuses_what_has(_i ? adopt : leave_child_behind));
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 static int timer(time_t first_s, time_t period_s)
 {
 	const struct itimerspec when = {.it_value = {.tv_sec = first_s, .tv_nsec = !first_s},
@@ -849,6 +906,7 @@ int main(void)
 			    sizeof(not_taken) / sizeof(not_taken[0]));
 	tcase_add_test(tc, memory_that_criu_does_not_take);
 	tcase_add_test(tc, processes_of_the_session_are_below_it);
+	tcase_add_loop_test(tc, processes_are_in_sessions_that_can_be_made, 0, 2);
 	tcase_add_test(tc, periodic_timers_are_not_lost);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -447,6 +447,29 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 	}
 }
 
+/*
+ * A new process is in the session of its parent, until it begins one: so CRIU makes them. A process may have left the
+ * session since that its children are in, or have adopted one; CRIU finds out only for children of the first process,
+ * and for what a process above has begun [CRIU 4.2, prepare_pstree_ids()].
+ */
+static void look_at_origins(const struct tree *tree, struct reasons *reasons)
+{
+	char name[LABEL_SIZE], other[LABEL_SIZE];
+
+	for (size_t i = 1; i < tree->n && !reasons->over; i++) {
+		pid_t pid = tree->pids[i], session = getsid(pid), parent;
+
+		if (session <= 0 || session == pid || !host_process(pid, &parent) ||
+		    parent == tree->pids[0] || getsid(parent) == session ||
+		    (tree_has(tree, session) && tree_is_below(pid, session)))
+			continue;
+		give(reasons,
+		     "%s is in the session %d, which neither its parent %s is in nor a process above has "
+		     "begun: a restore could not put it there",
+		     label(pid, name), session, label(parent, other));
+	}
+}
+
 /* While such a process lives, the id of its session or group is not free for a restore. */
 static void look_at_sessions(const struct tree *tree, struct reasons *reasons)
 {
@@ -531,6 +554,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		look_at_networks(tree, &mine, &others, ports, closable, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
 		look_at_sockets(&mine, &others, &reasons);
+		look_at_origins(tree, &reasons);
 		look_at_sessions(tree, &reasons);
 	}
 	free(mine.all);
