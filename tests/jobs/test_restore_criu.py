@@ -7,6 +7,7 @@ pretended one, so that all but the last case need none.
 import ctypes
 import os
 import re
+import resource
 import struct
 import subprocess
 import tempfile
@@ -190,6 +191,23 @@ def an_interrupt_that_comes_too_late_hides_nothing():
     cudaw_ok("verify", path)
 
 
+def limit_file_size():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+def a_limit_of_the_file_size_does_no_harm():
+    """Of the command: the job has none."""
+    need_criu()
+    job = Counting()
+    for options in ([], ["--stop"]):
+        said = refused("snapshot", *options, job.pid, directory(), preexec_fn=limit_file_size)
+        check("File too large" in said, said)
+        equal(job.state(), "running", "the state")
+        job.wait_steps(job.steps() + 3)
+    job.finish()
+
+
 main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
      a_dump_that_fails_where_nobody_listens, a_dump_that_fails_leaves_a_paused_job_paused,
-     an_interrupt_that_comes_too_late_hides_nothing, a_terminal_shows_how_far_it_is)
+     an_interrupt_that_comes_too_late_hides_nothing, a_limit_of_the_file_size_does_no_harm,
+     a_terminal_shows_how_far_it_is)

@@ -392,7 +392,6 @@ static void tell_saved(const struct taking *t, const struct job *job)
 
 	if (dir < 0)
 		return;
-	signal(SIGXFSZ, SIG_IGN); /* the event is lost then, and not the snapshot */
 	journal_append(dir, job->directory->owner, &event);
 	close(dir);
 }

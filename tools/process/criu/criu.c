@@ -382,6 +382,8 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 		if (what)
 			setsid();
 		signal(SIGPIPE, SIG_DFL);
+		/* A limit of the file size is an error, and does not end CRIU while it is inside the processes. */
+		signal(SIGXFSZ, SIG_IGN);
 		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
 		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		dup2(output, STDOUT_FILENO);
