@@ -69,6 +69,14 @@ def a_pipe_to_another_program():
     runs_on(job, rf"descriptor 1 of PID \(counter\) is a pipe to {tee.pid} \(tee\), which is not part")
 
 
+def a_pipe_with_a_path():
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "pipe")
+    os.mkfifo(path)
+    with open(os.open(path, os.O_RDWR), "rb"), open(path, "wb") as writes:
+        job = with_descriptor(writes.fileno())
+        runs_on(job, rf"descriptor {writes.fileno()} of PID \(counter\) is a pipe to {os.getpid()} \(")
+
+
 def all_reasons_are_listed_at_once():
     """And nothing is asked of the job."""
     theirs, mine = os.pipe()
@@ -474,7 +482,7 @@ def everything_that_a_data_loader_has():
 
 if __name__ == "__main__":
     allow_stand_in()
-    main(a_pipe_to_another_program, all_reasons_are_listed_at_once, a_pipe_from_another_program,
+    main(a_pipe_to_another_program, a_pipe_with_a_path, all_reasons_are_listed_at_once, a_pipe_from_another_program,
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
          a_descriptor_under_way,

@@ -298,7 +298,7 @@ static void add_tcp(struct far_ends *ends, const struct descriptors *mine, pid_t
 	file = fopen(path, "re");
 	again = file ? fopen(path, "re") : NULL;
 	while (again && next_connection(file, &c)) {
-		if (!c.inode || !descriptors_find(mine, DESCRIPTOR_SOCKET, c.inode, false, false))
+		if (!descriptors_socket(mine, c.inode))
 			continue;
 		rewind(again);
 		while (next_connection(again, &other))
@@ -335,7 +335,7 @@ static bool is_connected(const struct far_ends *ends, pid_t pid)
 	if (ends->n)
 		descriptors_add_process(&its, pid);
 	for (size_t i = 0; i < ends->n && !found; i++)
-		found = descriptors_find(&its, DESCRIPTOR_SOCKET, ends->inodes[i], false, false);
+		found = descriptors_socket(&its, ends->inodes[i]);
 	free(its.all);
 	return found;
 }

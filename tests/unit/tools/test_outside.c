@@ -29,6 +29,7 @@
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
@@ -486,6 +487,31 @@ START_TEST(a_connection_that_is_closed_after_the_look_is_read_first)
 }
 END_TEST
 
+/* A pipe that has a path: in the way of a process as soon as it has not both ends. */
+START_TEST(pipes_with_a_path_have_both_ends_here)
+{
+	char path[] = "/tmp/cudaw-test-XXXXXX", text[64];
+	int reads, writes, status;
+
+	ck_assert_int_eq(close(mkstemp(path)), 0);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	reads = open(path, O_RDONLY | O_NONBLOCK);
+	writes = open(path, O_WRONLY);
+	unlink(path);
+	snprintf(text, sizeof(text), "descriptor %d of %d ", writes, getpid());
+	ck_assert(!is_a_reason(text, getpid(), NULL));
+	if (!fork()) {
+		close(_i ? writes : reads);
+		snprintf(text, sizeof(text), "descriptor %d of %d ", _i ? reads : writes, getpid());
+		ck_assert(is_a_reason(text, getpid(), NULL));
+		_exit(0);
+	}
+	ck_assert_int_gt(wait(&status), 0);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 /* Whether the socket to the parent is in the way if @job is the process that uses CUDA. */
 static bool is_socket_in_the_way(pid_t job)
 {
@@ -899,6 +925,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_connection_that_is_closed_after_the_look_is_read_first, 0, 2);
 	tcase_add_test(tc, connections_that_are_being_made);
 	tcase_add_loop_test(tc, connections_by_unix_sockets_are_accepted, 0, REQUEST + 1);
+	tcase_add_loop_test(tc, pipes_with_a_path_have_both_ends_here, 0, 2);
 	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
 	tcase_add_test(tc, addresses_are_read_as_they_are_written);

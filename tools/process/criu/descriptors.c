@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define QUEUES 0x19800202 /* MQUEUE_MAGIC of the kernel's ipc/mqueue.c */
@@ -49,6 +50,23 @@ static bool is_queue(const char *target, const struct descriptor *opened)
 	return !statfs(path, &found) && found.f_type == QUEUES;
 }
 
+/* fifo(7): a pipe that has a path, too. Its file system answers from what it knows, as it may be away. */
+static bool is_fifo(const char *target, struct descriptor *opened)
+{
+	struct statx st;
+	char path[64];
+
+	if (*target != '/')
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", opened->pid, opened->fd);
+	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &st) ||
+	    !S_ISFIFO(st.stx_mode))
+		return false;
+	opened->device = makedev(st.stx_dev_major, st.stx_dev_minor);
+	opened->inode = st.stx_ino;
+	return true;
+}
+
 static bool classify(const char *target, struct descriptor *opened)
 {
 	unsigned long inode = 0;
@@ -61,11 +79,13 @@ static bool classify(const char *target, struct descriptor *opened)
 		opened->kind = DESCRIPTOR_GPU;
 	else
 		opened->kind = find_kind(target);
+	opened->inode = inode;
+	if (opened->kind == DESCRIPTOR_OTHER && is_fifo(target, opened))
+		opened->kind = DESCRIPTOR_PIPE;
 	if (opened->kind == DESCRIPTOR_OTHER && is_queue(target, opened)) {
 		opened->kind = DESCRIPTOR_REFUSED;
 		target = "a POSIX message queue";
 	}
-	opened->inode = inode;
 	format_copy(opened->target, sizeof(opened->target), target);
 	return opened->kind != DESCRIPTOR_OTHER;
 }
@@ -133,14 +153,15 @@ void descriptors_add_others(struct descriptors *list, const struct tree *tree)
 		closedir(proc);
 }
 
-const struct descriptor *descriptors_find(const struct descriptors *list, enum descriptor_kind kind,
-					  ino_t inode, bool reads, bool writes)
+const struct descriptor *descriptors_far_end(const struct descriptors *list,
+					     const struct descriptor *end)
 {
 	for (size_t i = 0; i < list->n; i++) {
 		const struct descriptor *o = &list->all[i];
 
-		if (o->kind == kind && o->inode == inode && (!reads || o->reads) &&
-		    (!writes || o->writes))
+		if (o->kind == DESCRIPTOR_PIPE && o->device == end->device &&
+		    o->inode == end->inode && (end->reads || o->reads) &&
+		    (end->writes || o->writes))
 			return o;
 	}
 	return NULL;
@@ -148,7 +169,10 @@ const struct descriptor *descriptors_find(const struct descriptors *list, enum d
 
 const struct descriptor *descriptors_socket(const struct descriptors *list, ino_t inode)
 {
-	return inode ? descriptors_find(list, DESCRIPTOR_SOCKET, inode, false, false) : NULL;
+	for (size_t i = 0; i < list->n && inode; i++)
+		if (list->all[i].kind == DESCRIPTOR_SOCKET && list->all[i].inode == inode)
+			return &list->all[i];
+	return NULL;
 }
 
 const struct descriptor *descriptors_of(const struct descriptors *list, enum descriptor_kind kind,

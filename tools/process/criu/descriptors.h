@@ -27,7 +27,8 @@ struct descriptor {
 	pid_t pid;
 	int fd;
 	bool reads, writes;
-	ino_t inode; /* of a pipe or socket, else 0 */
+	ino_t inode;  /* of a pipe or socket, else 0 */
+	dev_t device; /* of a pipe that has a path (fifo(7)), else 0 */
 	enum descriptor_kind kind;
 	char target[64]; /* path of a GPU, or as the kernel calls it */
 };
@@ -48,9 +49,9 @@ void descriptors_add_tree(struct descriptors *list, const struct tree *tree);
 /* Add those of all processes that can be seen, except this one and those in @tree. */
 void descriptors_add_others(struct descriptors *list, const struct tree *tree);
 
-/* The first descriptor of @inode that is open for what @reads and @writes ask; NULL: none. */
-const struct descriptor *descriptors_find(const struct descriptors *list, enum descriptor_kind kind,
-					  ino_t inode, bool reads, bool writes);
+/* The first one of the pipe @end that reads if @end does not, and writes if @end does not; NULL: none. */
+const struct descriptor *descriptors_far_end(const struct descriptors *list,
+					     const struct descriptor *end);
 
 /* The first one of the socket @inode; NULL: none, or @inode is 0. */
 const struct descriptor *descriptors_socket(const struct descriptors *list, ino_t inode);

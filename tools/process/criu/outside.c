@@ -84,10 +84,9 @@ static void look_at_pipes(const struct descriptors *mine, const struct descripto
 	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i], *end;
 
-		if (o->kind != DESCRIPTOR_PIPE ||
-		    descriptors_find(mine, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes))
+		if (o->kind != DESCRIPTOR_PIPE || descriptors_far_end(mine, o))
 			continue;
-		end = descriptors_find(others, DESCRIPTOR_PIPE, o->inode, !o->reads, !o->writes);
+		end = descriptors_far_end(others, o);
 		if (!end && !(o->writes && is_read(o)))
 			continue;
 		give(reasons, "descriptor %d of %s is a pipe %s %s, which is not part of the job",
@@ -347,9 +346,9 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 			continue;
 		}
 		peer = netlink >= 0 ? unix_sockets_peer(netlink, o->inode) : 0;
-		if (!peer || descriptors_find(mine, DESCRIPTOR_SOCKET, peer, false, false))
+		if (!peer || descriptors_socket(mine, peer))
 			continue;
-		end = descriptors_find(others, DESCRIPTOR_SOCKET, peer, false, false);
+		end = descriptors_socket(others, peer);
 		process = end ? label(end->pid, other) : "a process that is not visible here";
 		unix_sockets_name(netlink, peer, path, sizeof(path));
 		if (is_job(reasons, o->pid) && is_daemon(path, process))
