@@ -25,8 +25,10 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -772,6 +774,80 @@ START_TEST(memory_that_criu_does_not_take)
 	ck_assert_ptr_ne(shmat(id, NULL, 0), (void *)-1);
 	ck_assert_int_eq(shmctl(id, IPC_RMID, NULL), 0);
 	ck_assert_msg(is_refused_for("has System V shared memory"), "%s", why);
+	ck_assert(!is_a_reason("has used the System V shared memory", getpid(), NULL));
+}
+END_TEST
+
+static int make_memory(void)
+{
+	int id = shmget(IPC_PRIVATE, 4096, 0600);
+
+	ck_assert_int_eq(shmdt(shmat(id, NULL, 0)), 0);
+	return id;
+}
+
+static int make_message_queue(void)
+{
+	const struct {
+		long type;
+		char text;
+	} message = {1, 'x'};
+	int id = msgget(IPC_PRIVATE, 0600);
+
+	ck_assert_int_eq(msgsnd(id, &message, sizeof(message.text), 0), 0);
+	return id;
+}
+
+static int make_semaphores(void)
+{
+	struct sembuf add = {.sem_num = 1, .sem_op = 1};
+	int id = semget(IPC_PRIVATE, 2, 0600);
+
+	ck_assert_int_eq(semop(id, &add, 1), 0);
+	return id;
+}
+
+static int remove_memory(int id)
+{
+	return shmctl(id, IPC_RMID, NULL);
+}
+
+static int remove_message_queue(int id)
+{
+	return msgctl(id, IPC_RMID, NULL);
+}
+
+static int remove_semaphores(int id)
+{
+	return semctl(id, 0, IPC_RMID);
+}
+
+static const struct {
+	int (*make)(void);
+	int (*remove)(int id);
+	const char *text;
+} unattached[] = {
+	{make_memory, remove_memory, "shared memory %d (shmget)"},
+	{make_message_queue, remove_message_queue, "message queue %d (msgget)"},
+	{make_semaphores, remove_semaphores, "semaphores %d (semget)"},
+};
+
+/* Whether it was the last process to use it. */
+START_TEST(what_is_not_attached_is_found)
+{
+	int id = unattached[_i].make(), status;
+	bool found, of_another;
+	char text[64];
+
+	snprintf(text, sizeof(text), unattached[_i].text, id);
+	found = is_a_reason(text, getpid(), NULL);
+	if (!fork())
+		_exit(is_a_reason(text, getpid(), NULL));
+	ck_assert_int_gt(wait(&status), 0);
+	of_another = status;
+	ck_assert_int_eq(unattached[_i].remove(id), 0);
+	ck_assert(found && !of_another);
+	ck_assert(!is_a_reason(text, getpid(), NULL));
 }
 END_TEST
 
@@ -932,6 +1008,8 @@ int main(void)
 	tcase_add_loop_test(tc, what_criu_does_not_take, 0,
 			    sizeof(not_taken) / sizeof(not_taken[0]));
 	tcase_add_test(tc, memory_that_criu_does_not_take);
+	tcase_add_loop_test(tc, what_is_not_attached_is_found, 0,
+			    sizeof(unattached) / sizeof(unattached[0]));
 	tcase_add_test(tc, processes_of_the_session_are_below_it);
 	tcase_add_loop_test(tc, processes_are_in_sessions_that_can_be_made, 0, 2);
 	tcase_add_test(tc, periodic_timers_are_not_lost);

@@ -15,14 +15,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ipc.h>
+#include <sys/sem.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #define LABEL_SIZE 128
 #define WHY_SIZE   512
-#define CRIU_S     10 /* from the look at a timer to CRIU's, at most */
-#define WAITING    64 /* connections that a Unix socket may have waiting */
+#define CRIU_S     10      /* from the look at a timer to CRIU's, at most */
+#define SYSV_PATH  "/SYSV" /* the beginning of the path of attached memory: shmget(2) */
+#define WAITING    64      /* connections that a Unix socket may have waiting */
 
 /* The reasons on their way to the caller. */
 struct reasons {
@@ -434,7 +437,7 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 		pid_t pid = tree->pids[i];
 		const struct descriptor *gpu = descriptors_of(mine, DESCRIPTOR_GPU, pid);
 
-		if (maps_find(pid, "/SYSV", path) > 0)
+		if (maps_find(pid, SYSV_PATH, path) > 0)
 			give(reasons,
 			     "%s has System V shared memory (shmget), which CRIU does not take",
 			     label(pid, name));
@@ -443,6 +446,86 @@ static void look_at_gpus(const struct tree *tree, const struct descriptors *mine
 			continue;
 		give(reasons, "its process %s has %s open, and does not use CUDA under cudaw",
 		     label(pid, name), gpu ? gpu->target : path);
+	}
+}
+
+/* The one of the processes @one and @other that is of the tree, or 0. */
+static pid_t of_tree(const struct tree *tree, pid_t one, pid_t other)
+{
+	if (tree_has(tree, one))
+		return one;
+	return tree_has(tree, other) ? other : 0;
+}
+
+static void look_at_memory(const struct tree *tree, const char *line, struct reasons *reasons)
+{
+	char name[LABEL_SIZE], path[PATH_MAX];
+	pid_t maker, last, pid;
+	int id;
+
+	if (sscanf(line, "%*d %d %*o %*u %d %d", &id, &maker, &last) != 3)
+		return;
+	pid = of_tree(tree, maker, last);
+	/* look_at_gpus() has found what is attached. */
+	if (pid && maps_find(pid, SYSV_PATH, path) <= 0)
+		give(reasons,
+		     "%s has used the System V shared memory %d (shmget), which CRIU does not take",
+		     label(pid, name), id);
+}
+
+static void look_at_queue(const struct tree *tree, const char *line, struct reasons *reasons)
+{
+	pid_t sender, receiver, pid;
+	char name[LABEL_SIZE];
+	int id;
+
+	if (sscanf(line, "%*d %d %*o %*u %*u %d %d", &id, &sender, &receiver) != 3)
+		return;
+	pid = of_tree(tree, sender, receiver);
+	if (pid)
+		give(reasons,
+		     "%s has used the System V message queue %d (msgget), which CRIU does not take",
+		     label(pid, name), id);
+}
+
+static void look_at_semaphores(const struct tree *tree, const char *line, struct reasons *reasons)
+{
+	char name[LABEL_SIZE];
+	int id, count;
+	uid_t owner;
+
+	if (sscanf(line, "%*d %d %*o %d %u", &id, &count, &owner) != 3 || owner != tree->owner)
+		return;
+	for (int i = 0; i < count; i++) {
+		pid_t pid = semctl(id, i, GETPID);
+
+		if (!tree_has(tree, pid))
+			continue;
+		give(reasons,
+		     "%s has used the System V semaphores %d (semget), which CRIU does not take",
+		     label(pid, name), id);
+		break;
+	}
+}
+
+/* Of a set of semaphores, a queue or memory that is not attached, the kernel knows only who has used it last. */
+static void look_at_ipc(const struct tree *tree, struct reasons *reasons)
+{
+	static const struct {
+		const char *path; /* proc_sysvipc(5) */
+		void (*look)(const struct tree *tree, const char *line, struct reasons *reasons);
+	} kinds[] = {{"/proc/sysvipc/shm", look_at_memory},
+		     {"/proc/sysvipc/msg", look_at_queue},
+		     {"/proc/sysvipc/sem", look_at_semaphores}};
+	char line[512];
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		FILE *file = fopen(kinds[i].path, "re");
+
+		while (file && !reasons->over && fgets(line, sizeof(line), file))
+			kinds[i].look(tree, line, reasons);
+		if (file)
+			fclose(file);
 	}
 }
 
@@ -553,6 +636,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		look_at_networks(tree, &mine, &others, ports, closable, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
 		look_at_sockets(&mine, &others, &reasons);
+		look_at_ipc(tree, &reasons);
 		look_at_origins(tree, &reasons);
 		look_at_sessions(tree, &reasons);
 	}

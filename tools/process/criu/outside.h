@@ -20,7 +20,7 @@ typedef bool (*outside_take)(void *arg, const char *why, bool passes);
  * netlink messages that nobody has read; GPUs that other processes than the @njobs of @jobs, whose files the
  * driver's checkpoint takes, have open or mapped; working directories that were removed; other processes in their
  * sessions or process groups; processes in sessions that no restore could put them into; periodic timers that may expire before CRIU has read them; and what CRIU does not know
- * (io_uring, POSIX message queues, System V shared memory). One reason also if there are more processes than @tree
+ * (io_uring, POSIX message queues, System V IPC). One reason also if there are more processes than @tree
  * holds, or too little memory. Processes and files that are not visible are not checked.
  *
  * The TCP sockets of the processes are added to @ports: those that listen, and the connections. Unless @closable is
