@@ -32,6 +32,25 @@ int host_image_open(int dir, uint32_t number, struct snapshot_error *error)
 	return fd < 0 ? snapshot_fail(error, -errno, "%s: %s", name, error_text(errno)) : fd;
 }
 
+int host_image_open_own(int dir, uint32_t number, struct snapshot_error *error)
+{
+	int fd = host_image_open(dir, number, error), ret = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		ret = snapshot_fail(error, -errno, "host-%u: %s", number, error_text(errno));
+	else if (st.st_uid != geteuid())
+		ret = snapshot_fail(error, -EPERM,
+				    "host-%u: it belongs to user %u; expected user %u", number,
+				    st.st_uid, geteuid());
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
+}
+
 int host_image_make(int dir, uint32_t number, struct snapshot_error *error)
 {
 	char name[SNAPSHOT_NAME_SIZE];
@@ -200,19 +219,11 @@ int host_image_seal(int dir, uint32_t number, const struct host_facts *facts, si
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
 	size_t size = 0;
 	struct json_out out = {.file = open_memstream(&text, &size)};
-	int directory = host_image_open(dir, number, error), ret;
-	struct stat st;
+	/* If root snapshots a user's job, that user can replace files in the directory around this one. */
+	int directory = host_image_open_own(dir, number, error), ret;
 
 	if (directory < 0 || !out.file) {
 		ret = directory < 0 ? directory : snapshot_fail(error, -ENOMEM, "out of memory");
-		goto out;
-	}
-	/*
-	 * If root snapshots a user's job, that user can replace files in the directory around this
-	 * one.
-	 */
-	if (fstat(directory, &st) || st.st_uid != geteuid()) {
-		ret = snapshot_fail(error, -EPERM, "the process image belongs to another user");
 		goto out;
 	}
 	*bytes = 0;

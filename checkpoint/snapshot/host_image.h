@@ -19,6 +19,12 @@ int host_image_make(int dir, uint32_t number, struct snapshot_error *error);
 /* Open the directory for reading. Returns a descriptor or a negative errno. */
 int host_image_open(int dir, uint32_t number, struct snapshot_error *error);
 
+/*
+ * The same; -EPERM unless it belongs to the caller's user. Root must not believe what is in an image of another user,
+ * as processes are made from it.
+ */
+int host_image_open_own(int dir, uint32_t number, struct snapshot_error *error);
+
 /* What the command knows of the processes, as keys of host.json. */
 struct host_facts {
 	double ms;            /* the time that CRIU took */

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 
-from restorelib import (STAND_IN, allow_stand_in, directory, goes_on, need_criu, pretended_criu, refused,
+from restorelib import (STAND_IN, Counting, allow_stand_in, directory, goes_on, need_criu, pretended_criu, refused,
                         restores, stands_in, stopped, watched_criu)
 from simlib import unsanitized
 from gpulib import BUILD, RUNTIME_DIR, Skip, check, cudaw, cudaw_ok, equal, main
@@ -254,9 +254,35 @@ def links_of_the_jobs_user_are_refused():
     goes_on(job, path)
 
 
+def directories_of_sockets_are_those_of_their_users():
+    """Root makes them as their user; and none if the image, which may be forged, is of another user."""
+    if os.getuid() != 0:
+        raise Skip("it takes root")
+    own, roots = directory(), directory()
+    os.mkdir(own)
+    os.chown(own, 12345, 12345)
+    os.mkdir(roots)
+    for uid, where, said in (12345, own, "no real CRIU"), (12345, roots, f"{roots}/sockets: Permission denied"):
+        job, path = Counting(), directory()
+        stand_in = {"CUDAW_CRIU": STAND_IN}
+        refused("snapshot", "--stop", job.pid, path, code=0,
+                env={**stand_in, "STAND_IN_SOCKET": f"{uid}:{where}/sockets/socket"})
+        check(job.is_gone(), "the job is still there")
+        host = next(name for name in os.listdir(path) if name.startswith("host-"))
+        os.chown(f"{path}/{host}", 12345, -1)
+        for options in ["--check"], []:
+            equal(refused("restore", *options, path, env=stand_in),
+                  f"cudaw: {path}: {host}: it belongs to user 12345; expected user 0\n", "what is said")
+        check(not os.path.exists(f"{where}/sockets"), "a directory is made for a forged image")
+        os.chown(f"{path}/{host}", 0, -1)
+        check(said in refused("restore", path, env=stand_in), f"it is not said: {said}")
+    equal((os.stat(f"{own}/sockets").st_uid, os.listdir(roots)), (12345, []), "the owner, and what is in root's")
+
+
 if __name__ == "__main__":
     allow_stand_in()
     main(nothing_is_started_that_cannot_go_on, all_reasons_are_listed_at_once, wrong_gpus_are_named, other_gpus_are_asked_for,
          damage_is_found_before_anything_runs, what_is_left_of_a_restore_is_ended, a_path_that_no_request_can_name,
          the_same_process_id_is_needed, the_ids_of_its_threads_are_needed,
-         the_runtime_directory_is_the_jobs_owners, links_of_the_jobs_user_are_refused)
+         directories_of_sockets_are_those_of_their_users, the_runtime_directory_is_the_jobs_owners,
+         links_of_the_jobs_user_are_refused)

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -40,18 +41,15 @@ static bool is_for(int dir, uid_t uid)
 	return !fstat(dir, &st) && (st.st_uid == uid || (st.st_uid == 0 && st.st_mode & S_ISVTX));
 }
 
-/* Give @name in the directory @parent, made just now, to @uid, who may have put a link there. */
-static bool give(int parent, const char *name, uid_t uid)
+/* By mkdir(2), as the user @uid: the directory is never root's. 0 or a negative errno. */
+static int make_as(int dir, const char *name, uid_t uid)
 {
-	int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
-	bool given;
+	int error;
 
-	if (dir < 0)
-		return false;
-	given = !fstat(dir, &st) && (st.st_uid != geteuid() || !fchown(dir, uid, -1));
-	close(dir);
-	return given;
+	setfsuid(uid);
+	error = (uid_t)setfsuid(-1) == uid ? private_dir_make(dir, name) : -EPERM;
+	setfsuid(geteuid());
+	return error;
 }
 
 /*
@@ -68,9 +66,7 @@ static int make_directory(const char *path, uid_t uid)
 	dir = open(dirname(parent), O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return -errno;
-	error = is_for(dir, uid) ? private_dir_make(dir, name) : -EACCES;
-	if (!error && !give(dir, name, uid))
-		error = -errno;
+	error = is_for(dir, uid) ? make_as(dir, name, uid) : -EACCES;
 	close(dir);
 	return error;
 }
@@ -516,8 +512,8 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
 	directory = (struct job_directory){.path = r->runtime_dir, .owner = r->uid};
-	images = host_image_open(r->opened.parts->snapshot.dir,
-				 r->opened.parts->snapshot.manifest.index, &error);
+	images = host_image_open_own(r->opened.parts->snapshot.dir,
+				     r->opened.parts->snapshot.manifest.index, &error);
 	if (images < 0)
 		return opened_refuse(r->path, images, &error);
 	/* A Ctrl-C must not leave processes that are stopped, or do not know where the snapshot is now. */

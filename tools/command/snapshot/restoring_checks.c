@@ -257,7 +257,7 @@ static int check_opened(struct restoring *r)
 {
 	uint32_t index = r->opened.parts->snapshot.manifest.index;
 	struct snapshot_error error;
-	int ret, directory = host_image_open(r->opened.parts->snapshot.dir, index, &error);
+	int ret, directory = host_image_open_own(r->opened.parts->snapshot.dir, index, &error);
 
 	if (directory < 0)
 		return opened_refuse(r->path, directory, &error);
