@@ -87,3 +87,21 @@ void json_bool(struct json_out *out, const char *key, bool value)
 	begin(out, key);
 	fputs(value ? "true" : "false", out->file);
 }
+
+const char *json_decode(const char *string, char *buf, size_t size)
+{
+	const unsigned char *p = (const unsigned char *)string;
+	size_t n = 0;
+
+	/* U+0080 to U+00FF stand for bytes; no other character beyond ASCII is ever written. */
+	for (; *p && n < size - 1; p++) {
+		if ((*p & 0xfc) == 0xc0 && p[1]) {
+			buf[n++] = *p << 6 | (p[1] & 0x3f);
+			p++;
+		} else {
+			buf[n++] = *p < 0x80 ? *p : '?';
+		}
+	}
+	buf[n] = '\0';
+	return buf;
+}

@@ -7,9 +7,10 @@
  * keeps open and close in order.
  *
  * Strings may be any bytes. Bytes that are not ASCII are written as \u0080 to \u00ff, so that a
- * path that is not UTF-8 stays complete.
+ * path that is not UTF-8 stays complete. json_decode() is for their readers.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -27,5 +28,8 @@ void json_bytes(struct json_out *out, const char *key, const char *value, size_t
 void json_number(struct json_out *out, const char *key, uint64_t value);
 void json_decimal(struct json_out *out, const char *key, double value); /* three decimals */
 void json_bool(struct json_out *out, const char *key, bool value);
+
+/* The bytes of a string that was written so, as a library gives it (UTF-8), cut to @size. Returns @buf. */
+const char *json_decode(const char *string, char *buf, size_t size);
 
 #endif

@@ -2,6 +2,7 @@
 #include "checkpoint/snapshot/manifest_read.h"
 
 #include "checkpoint/snapshot/files/io.h"
+#include "common/json_out.h"
 #include "common/text.h"
 #include "common/gpu/gpu.h"
 
@@ -53,21 +54,9 @@ static int get_array(const json_t *object, const char *key, size_t most, json_t 
 
 const char *snapshot_manifest_bytes(const json_t *object, const char *key, char *buf, size_t size)
 {
-	const json_t *string = key ? json_object_get(object, key) : object;
-	const unsigned char *p = (const unsigned char *)json_string_value(string);
-	size_t n = 0;
+	const char *string = json_string_value(key ? json_object_get(object, key) : object);
 
-	/* U+0080 to U+00FF stand for bytes; no other character beyond ASCII is ever written. */
-	for (; p && *p && n < size - 1; p++) {
-		if ((*p & 0xfc) == 0xc0 && p[1]) {
-			buf[n++] = *p << 6 | (p[1] & 0x3f);
-			p++;
-		} else {
-			buf[n++] = *p < 0x80 ? *p : '?';
-		}
-	}
-	buf[n] = '\0';
-	return buf;
+	return json_decode(string ? string : "", buf, size);
 }
 
 const char *snapshot_manifest_text(const json_t *object, const char *key, char *buf, size_t size)

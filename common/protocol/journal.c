@@ -136,10 +136,15 @@ int journal_append(int dir, uid_t owner, const struct journal_event *event)
 	char line[1 + JOURNAL_LINE + 1] = "\n", *begin = line + 1;
 	int fd = journal_open(dir, JOURNAL, owner, O_RDWR | O_APPEND | O_CREAT), err = 0;
 	size_t len = format(line + 1, event);
+	struct journal_event brief = *event;
 	ssize_t done;
 
 	if (fd < 0)
 		return fd;
+	if (!len) {
+		brief.text = NULL;
+		len = format(line + 1, &brief);
+	}
 	if (len && !ends_a_line(fd)) {
 		begin--;
 		len++;

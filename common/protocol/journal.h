@@ -59,7 +59,8 @@ struct journal_event {
 };
 
 /*
- * Append @event to the journal in the directory open as @dir, which belongs to @owner; root may write there.
+ * Append @event to the journal in the directory open as @dir, which belongs to @owner; root may write there. A text
+ * that is too long is left out: the path of a directory may be.
  * The calling thread must have SIGXFSZ blocked. Returns 0 or a negative errno.
  */
 int journal_append(int dir, uid_t owner, const struct journal_event *event);

@@ -207,7 +207,7 @@ def a_pause_that_is_taken_back():
 def saved_without_an_image():
     job = counter("saves")
     waiting = Waiting("--for", "saved", "saves")
-    path = directory()
+    path = f"{directory()}-données"
     cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     equal(waiting.end(), (DONE, ""), "it is saved")
     until(lambda: kinds(job)[-1] == "running", 10, "it runs on")

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/job/journals.h"
+#include "common/json_out.h"
 #include "common/protocol/lines.h"
 #include "tools/job/directories.h"
 
@@ -141,11 +142,22 @@ bool journals_are_watched(const struct journals *journals)
 	return journals->n || journals->users >= 0;
 }
 
-static const char *text_of(const json_t *object, const char *key)
+/* The texts of one line, which has quotes and keys as well. */
+struct texts {
+	char bytes[2 * JOURNAL_LINE];
+	size_t n;
+};
+
+static const char *text_of(const json_t *object, const char *key, struct texts *texts)
 {
 	const char *text = json_string_value(json_object_get(object, key));
+	char *buf = texts->bytes + texts->n;
 
-	return text ? text : "";
+	if (!text)
+		return "";
+	json_decode(text, buf, sizeof(texts->bytes) - texts->n);
+	texts->n += strlen(buf) + 1;
+	return buf;
 }
 
 static uint64_t number_of(const json_t *object, const char *key)
@@ -161,8 +173,9 @@ static void take_line(const struct journal_files *files, const char *line, size_
 {
 	json_t *object = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
 	const json_t *by = json_object_get(object, "by");
-	const char *id = text_of(object, "id");
-	int kind = name_find(journal_words, JOURNAL_KINDS, text_of(object, "event"));
+	struct texts texts = {.n = 0};
+	const char *id = text_of(object, "id", &texts);
+	int kind = name_find(journal_words, JOURNAL_KINDS, text_of(object, "event", &texts));
 	const struct journal_seen seen = {
 		.unix_ms = number_of(object, "unix_ms"),
 		.bytes = number_of(object, "bytes"),
@@ -170,13 +183,13 @@ static void take_line(const struct journal_files *files, const char *line, size_
 		.pid = (pid_t)number_of(object, "pid"),
 		.uid = files->owner,
 		.id = rundir_is_id(id) ? id : "",
-		.name = text_of(object, "name"),
-		.operation = text_of(object, "operation"),
-		.text = text_of(object, "text"),
+		.name = text_of(object, "name", &texts),
+		.operation = text_of(object, "operation", &texts),
+		.text = text_of(object, "text", &texts),
 		.asked = json_is_object(by),
 		.by_uid = (uid_t)number_of(by, "uid"),
 		.by_pid = (pid_t)number_of(by, "pid"),
-		.by_command = text_of(by, "command"),
+		.by_command = text_of(by, "command", &texts),
 	};
 
 	if (kind >= 0)

@@ -103,6 +103,35 @@ START_TEST(a_directory_that_is_removed)
 }
 END_TEST
 
+static void take_texts(void *arg, const struct journal_seen *seen)
+{
+	ck_assert_str_eq(seen->id, "abc123");
+	ck_assert_str_eq(seen->name, "na\xc3\xafve");
+	ck_assert_str_eq(seen->text, "/srv/donn\xc3\xa9"
+				     "es/\xff");
+	ck_assert_str_eq(seen->by_command, "cudaw \xe2\x82\xac");
+	++*(int *)arg;
+}
+
+/* A journal has them as numbers of bytes. */
+START_TEST(texts_come_as_they_were_written)
+{
+	struct journal_by by = {.pid = 1, .command = "cudaw \xe2\x82\xac"};
+	struct journal_event event = {.kind = JOURNAL_SNAPSHOT,
+				      .id = "abc123",
+				      .name = "na\xc3\xafve",
+				      .by = &by,
+				      .text = "/srv/donn\xc3\xa9"
+					      "es/\xff"};
+	int dir = open(path, O_RDONLY | O_DIRECTORY), times = 0;
+
+	ck_assert_int_eq(journal_append(dir, getuid(), &event), 0);
+	close(dir);
+	journals_read(&journals, take_texts, &times);
+	ck_assert_int_eq(times, 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("journals");
@@ -112,6 +141,7 @@ int main(void)
 	tcase_add_test(tc, a_file_that_grows_is_read_to_an_end);
 	tcase_add_test(tc, a_file_of_terabytes);
 	tcase_add_test(tc, a_directory_that_is_removed);
+	tcase_add_test(tc, texts_come_as_they_were_written);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
