@@ -43,6 +43,16 @@ def test_sockets_are_where_jobs_look():
     equal(dict(user), {"ListenStream": f"/tmp/cudaw-%U/{name}", "SocketMode": "0600", "DirectoryMode": "0700"})
 
 
+def test_hooks_run_without_jobs_that_take_turns():
+    """The daemon can begin at boot; and a package that is removed disables all that could be enabled."""
+    equal([dict(unit(f"{kind}/cudawd.service")["Install"]) for kind in ("system", "user")],
+          [{"WantedBy": "multi-user.target"}, {"WantedBy": "default.target"}])
+    contains(read("docs/watching.md"), "systemctl enable --now cudawd.socket cudawd.service")
+    for path in "packages/debian/cudaw.prerm", "packages/rpm/cudaw.spec.in":
+        disabled, = re.findall("^.*systemctl --no-reload disable .*$", read(path), re.M)
+        equal(set(re.findall(r"cudawd\.\w+", disabled)), set(os.listdir(f"{UNITS}/system")), path)
+
+
 def test_systemd_takes_the_units():
     if not shutil.which("systemd-analyze"):
         raise Skip("no systemd-analyze here")
