@@ -176,6 +176,8 @@ def test_one_that_is_silent_is_left_alone():
     daemon.passes(30)
     until(lambda: row("first")["state"] == "silent", 20, f"it is left alone, after {yielded}")
     check("silent" in [event["event"] for event in events()], "no event tells it")
+    asked = cudaw("yield", "first")
+    equal((asked.code, asked.err), (5, "cudaw: first: the job gives no answer: it may be stopped\n"), "a yield")
     equal(row("second")["waits_for"], row("first")["pid"], "for whom the second waits")
     equal((second.count("no"), second.count("try")), (0, 0), "answers while it waits")
     # It has not read what it was told, and says something else: it joins again.

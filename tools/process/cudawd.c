@@ -58,8 +58,10 @@ static int wait_for(int fd, double limit_ms)
 
 static int error_of(enum end_code end)
 {
-	static const int errors[ENDS] = {
-		[END_INVALID] = -ENOENT, [END_BUSY] = -EBUSY, [END_DENIED] = -EACCES};
+	static const int errors[ENDS] = {[END_INVALID] = -ENOENT,
+					 [END_BUSY] = -EBUSY,
+					 [END_DENIED] = -EACCES,
+					 [END_TIMEOUT] = -ETIME};
 
 	if (end == END_OK)
 		return 0;
@@ -187,6 +189,7 @@ int cudawd_explain(int err, const char *where)
 		complain("%s", missing);
 		return EXIT_FAILED;
 	case ETIMEDOUT:
+	case ETIME:
 		complain("%s: no answer", where);
 		return EXIT_TIMEOUT;
 	case EACCES:

@@ -20,9 +20,9 @@ typedef int (*cudawd_line)(void *arg, const struct line *line);
 /*
  * Send @request, and call @line for each line of the answer except "end ok". @limit_ms: from one
  * line to the next. Returns 0; the value that @line returned; or a negative
- * errno: -ECONNREFUSED no daemon answers, -ENOENT, -EACCES or -EBUSY the daemon has answered with "end
- * invalid", "end denied" or "end busy", -EPROTO with another end, -ETIMEDOUT. @where gets the path of the
- * socket.
+ * errno: -ECONNREFUSED no daemon answers; -ENOENT, -EACCES, -EBUSY or -ETIME the daemon has answered with "end
+ * invalid", "end denied", "end busy" or "end timeout", -EPROTO with another end; -ETIMEDOUT. @where gets the path of
+ * the socket.
  */
 int cudawd_ask(const char *request, double limit_ms, cudawd_line line, void *arg,
 	       char where[PATH_MAX]);

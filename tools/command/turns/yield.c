@@ -45,6 +45,10 @@ static int give(const char *word, const char **message)
 		*message = "the job belongs to another user";
 		complain("%s: %s", word, *message);
 		return EXIT_DENIED;
+	case ETIME:
+		*message = "the job gives no answer: it may be stopped";
+		complain("%s: %s", word, *message);
+		return EXIT_TIMEOUT;
 	default:
 		*message = "no answer of cudawd";
 		return cudawd_explain(err, where);
