@@ -88,6 +88,16 @@ def test_man_pages_have_every_option():
         equal(options_in(text) - options_in(re.sub(r"^\.[A-Z]+|[\", ]+", "\n ", man, flags=re.M)), set(), page)
 
 
+def test_man_page_says_what_help_says_of_snapshots():
+    """Which processes they have."""
+    with open(os.path.join(TREE, "tools", "cudaw.1"), encoding="utf-8") as file:
+        man = " ".join(re.sub(r"^\.[A-Z]+", "", file.read(), flags=re.M).split())
+    text = " ".join(cudaw("snapshot", "--help").out.replace("'", "").split())
+    sentences = re.findall(r"The snapshot has all .*? pause together\.", text)
+    equal([sentence for sentence in sentences if sentence in man], sentences, "what both say")
+    equal(len(sentences), 1, "what help says")
+
+
 def test_help_and_man_page_have_the_presets():
     """Those of conf.h, without the ones that follow from hand-overs."""
     with open(os.path.join(TREE, "tools", "daemon", "conf.h"), encoding="utf-8") as file:
