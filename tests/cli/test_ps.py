@@ -12,7 +12,9 @@ import subprocess
 import time
 
 from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, contains, cudaw, dead_pid,
-                    ends_with_us, equal, installed_copy, live_pid, main, on_terminal, say, scratch, silent, status)
+                    ends_with_us, equal, installed_copy, live_pid, main, on_terminal, say, scratch, silent, status,
+                    stop)
+from json_docs import REPOSITORY, page
 
 GIB = 1 << 30
 
@@ -46,6 +48,20 @@ def test_no_directory_is_no_jobs():
             result = cudaw("ps", *args, env=env)
             equal((result.code, result.err, len(result.out.splitlines())), (0, message, lines))
         equal(json.loads(result.out), [])
+
+
+def test_states_are_those_of_the_page():
+    """A process that does not answer has none."""
+    with open(os.path.join(REPOSITORY, "common", "protocol", "protocol.h"), encoding="utf-8") as file:
+        states = re.findall('X\\([A-Z]+, "([a-z]+)"\\)', re.search(r"#define STATE_MAP(?:.*\\\n)+.*", file.read())[0])
+    listed = re.search(r"^\| `state` \| (.*);", page(), re.M)[1]
+    # The tests of jobs see the other two.
+    equal(set(re.findall(r"`(\w+)`", listed)), {*states, "starting", "locked"})
+    directory = Directory()
+    jobs = {FakeJob(directory, state=state).pid: (state, None) for state in states}
+    stopped = FakeJob(directory, answers={"status": silent})
+    stop(stopped.pid)
+    equal({row["pid"]: (row["state"], row["error"]) for row in ps_json()}, {**jobs, stopped.pid: (None, "stopped")})
 
 
 def test_json_is_exact():
