@@ -127,10 +127,27 @@ def a_drain():
         job.discard()
 
 
+def a_drain_of_nothing():
+    """The only job is one that its user has paused."""
+    tool("nvidia-smi", "#!/bin/sh\n")
+    ids = os.path.join(SCRATCH, "none")
+    script = tool("gpu-drain", block(PAGE, "# gpu-drain GPU FILE"))
+    start_daemon()
+    users = counting("users", 16, FOREVER, **knows_gpu())
+    users.wait_steps(3)
+    cudaw_ok("pause", "users")
+    gpu = {"CUDAW_TURNS": "user", "TEST_NVML_UUID": users.status()["gpu"][0]["uuid"], **knows_gpu()}
+    done = run(script, "1", ids, **gpu)
+    equal(done.returncode, 0, f"the exit code ({done.stderr})")
+    goes_on_after([], ids, gpu)
+    equal((users.state(), os.path.exists(ids)), ("paused", False), "what is left")
+    users.discard()
+
+
 def nothing_is_untested():
     """The page has no other commands."""
     equal(len(blocks(PAGE)), 8, "blocks of the page")
     contains(block(PAGE, "setsid"), "cudaw run --name train -- python train.py")
 
 
-main(*map(unsanitized, (by_cron, by_systemd, three_tries, a_drain)), nothing_is_untested)
+main(*map(unsanitized, (by_cron, by_systemd, three_tries, a_drain, a_drain_of_nothing)), nothing_is_untested)
