@@ -17,6 +17,7 @@ from clilib import (CUDAW, LIMIT_S, Directory, FakeJob, Skip, alone, contains, c
 from json_docs import REPOSITORY, page
 
 GIB = 1 << 30
+HIGH_UID = 3000000000
 
 
 def ps_json(**kwargs):
@@ -62,6 +63,17 @@ def test_states_are_those_of_the_page():
     stopped = FakeJob(directory, answers={"status": silent})
     stop(stopped.pid)
     equal({row["pid"]: (row["state"], row["error"]) for row in ps_json()}, {**jobs, stopped.pid: (None, "stopped")})
+
+
+def test_a_high_uid():
+    """As of containers in user namespaces."""
+    if os.geteuid():
+        raise Skip("needs root")
+    directory = Directory()
+    os.chown(directory.path, HIGH_UID, -1)
+    FakeJob(directory, user=HIGH_UID)
+    row = only(ps_json())
+    equal((row["uid"], row["user"]), (HIGH_UID, str(HIGH_UID)))
 
 
 def test_json_is_exact():

@@ -70,6 +70,16 @@ def test_memory_of_one_that_nvml_does_not_list():
         equal((lies.count("yield"), first.count("yield")), (0, 0))
 
 
+def test_a_high_uid():
+    """As of containers in user namespaces."""
+    user = 3000000000
+    with node_daemon() as daemon, connected_by_another(daemon.path, user) as (connection, pid):
+        Member(None, name="high", connection=connection).wait("welcome")
+        equal((row("high")["uid"], row("high")["user"]), (user, str(user)), "its user")
+        events = [json.loads(line) for line in cudaw("events", "--json").out.splitlines()]
+        equal({event["uid"] for event in events if event["pid"] == pid}, {user}, "the user of its events")
+
+
 def take_turns(listed):
     with node_daemon(*QUICK) as daemon:
         equal(cudaw("turns", "set", "residence=0.05").code, 0)      # NVML does not go by the clock of the test

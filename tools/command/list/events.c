@@ -120,11 +120,11 @@ static int take_line(void *arg, const struct line *line)
 	if (line->id != LISTED_EVENT || line->number[0] <= w->heard)
 		return 0;
 	w->heard = line->number[0];
-	return take_event(w, json_pack("{s:I, s:I, s:s, s:i, s:i, s:o, s:o, s:o, s:n, s:n, s:n}",
+	return take_event(w, json_pack("{s:I, s:I, s:s, s:i, s:I, s:o, s:o, s:o, s:n, s:n, s:n}",
 				       "number", (json_int_t)line->number[0], "unix_ms",
 				       (json_int_t)line->number[1], "event", line->word[0], "pid",
-				       (int)line->number[2], "uid", (int)line->number[3], "id",
-				       text_or_null(line->word[1]), "name",
+				       (int)line->number[2], "uid", (json_int_t)line->number[3],
+				       "id", text_or_null(line->word[1]), "name",
 				       text_or_null(line->word[2]), "text",
 				       text_or_null(line->text), "operation", "bytes", "by"));
 }

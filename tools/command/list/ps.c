@@ -81,8 +81,8 @@ static json_t *job_object(const struct job *job)
 	char user[TABLE_CELL];
 	json_t *gpus = json_array();
 	json_t *object =
-		json_pack("{s:i, s:i, s:s, s:o}", "pid", job->pid, "uid", job->uid, "user",
-			  table_user(job->uid, user), "error",
+		json_pack("{s:i, s:I, s:s, s:o}", "pid", job->pid, "uid", (json_int_t)job->uid,
+			  "user", table_user(job->uid, user), "error",
 			  job->described ? json_null() : json_string(job_error_text(job->error)));
 
 	for (int i = 0; i < st->ngpus; i++)

@@ -180,13 +180,13 @@ static json_t *member_json(const struct turns_list *list, const struct turns_mem
 						       "mapped", (json_int_t)m->needs[i].mapped,
 						       "total", (json_int_t)m->needs[i].total));
 	return json_pack(
-		"{s:i, s:i, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:i}",
-		"pid", m->pid, "uid", (int)m->uid, "user", user, "id", output_text_or_null(m->id),
-		"name", output_text_or_null(m->name), "command", output_text_or_null(m->command),
-		"class", m->class, "weight", m->weight, "state", m->state, "gpu", needs, "wait_ms",
-		ms_or_null(m->wait_ms), "left_ms", ms_or_null(m->left_ms), "waits_for",
-		other ? json_integer(other->pid) : json_null(), "unfit", unfit_json(&m->unfit),
-		"context", m->context, "turns", (int)m->turns);
+		"{s:i, s:I, s:s, s:o, s:o, s:o, s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:i}",
+		"pid", m->pid, "uid", (json_int_t)m->uid, "user", user, "id",
+		output_text_or_null(m->id), "name", output_text_or_null(m->name), "command",
+		output_text_or_null(m->command), "class", m->class, "weight", m->weight, "state",
+		m->state, "gpu", needs, "wait_ms", ms_or_null(m->wait_ms), "left_ms",
+		ms_or_null(m->left_ms), "waits_for", other ? json_integer(other->pid) : json_null(),
+		"unfit", unfit_json(&m->unfit), "context", m->context, "turns", (int)m->turns);
 }
 
 static int print_json(const struct turns_list *list)
