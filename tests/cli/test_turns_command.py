@@ -891,6 +891,21 @@ def test_run_starts_it():
     check(os.path.exists(f"{directory.path}/cudawd.sock.lock"), "there is no lock")
 
 
+def test_a_long_log_is_put_aside():
+    """When the next daemon begins; so there are two, as of a journal."""
+    if SANITIZED:
+        return
+    log = f"{Directory().path}/cudawd.log"
+    for size, older in (1, False), (2 * MIB, True):
+        with open(log, "wb") as file:
+            file.truncate(size)
+        equal(cudaw("run", "--turns", "true", env=lingering()).code, 0)
+        os.kill(rows()["pid"], signal.SIGTERM)
+        until(lambda: cudaw("turns").code, 10, "cudawd ends")
+        equal(os.path.exists(f"{log}.1"), older, f"an older log beside one of {size} bytes")
+    equal((os.path.getsize(f"{log}.1"), os.path.getsize(log) < MIB), (2 * MIB, True), "their sizes")
+
+
 def test_a_daemon_that_is_missing_is_said():
     Directory()
     for daemon, starter in (("user", "'cudaw run --turns' starts it"), ("/no/such", "'cudawd --socket' with this path"),

@@ -16,12 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define START_MS  3000 /* for a daemon that was started to answer */
 #define RETRY_US  10000
 #define LOG_NAME  "cudawd.log" /* in the runtime directory */
+#define LOG_OLD   "cudawd.log.1"
+#define LOG_BYTES (1 << 20)
 #define FILE_MODE 0600
 
 /* Open the runtime directory. Returns a descriptor or a negative errno, with *@why set. */
@@ -241,6 +244,17 @@ static int find_program(char path[PATH_MAX])
 		       : 0;
 }
 
+/* If the log of earlier daemons is long, it gets another name, as a journal does. */
+static int open_log(int dir)
+{
+	struct stat st;
+
+	if (!fstatat(dir, LOG_NAME, &st, AT_SYMLINK_NOFOLLOW) && st.st_size >= LOG_BYTES)
+		renameat(dir, LOG_NAME, dir, LOG_OLD);
+	return openat(dir, LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+		      FILE_MODE);
+}
+
 /*
  * In the grandchild: become the daemon, which has nothing of ours: neither descriptors nor session,
  * directory, signal mask or job. What it says goes to a file.
@@ -248,8 +262,7 @@ static int find_program(char path[PATH_MAX])
 static void become_daemon(const char *program, int dir)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int out = openat(dir, LOG_NAME, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
-			 FILE_MODE);
+	int out = open_log(dir);
 	sigset_t none;
 
 	if (null < 0 || chdir("/"))
