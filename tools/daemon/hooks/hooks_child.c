@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "tools/daemon/hooks/hooks.h"
+#include "tools/daemon/hooks/seldom.h"
 #include "tools/job/journals.h"
 
 #include <errno.h>
@@ -26,7 +27,6 @@
 #include "common/log.h"
 
 #define BLIND_MS  1000 /* where a directory cannot be watched */
-#define SAID_MS   1000 /* between two messages: users can cause them */
 #define NOT_BEGUN 127  /* the exit status, as the shell has it */
 #define CHANNEL   STDIN_FILENO
 
@@ -47,24 +47,20 @@ static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 static void say(const char *fmt, ...)
 {
-	static unsigned int unsaid;
-	static double last_ms = -INFINITY;
+	static struct seldom seldom;
 	char text[512];
 	va_list ap;
 
-	if (clock_ms() - last_ms < SAID_MS) {
-		unsaid++;
+	if (!seldom_may(&seldom, clock_ms()))
 		return;
-	}
-	last_ms = clock_ms();
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (unsaid)
-		pr_err("%s (and %u messages before it)", text, unsaid);
+	if (seldom.unsaid)
+		pr_err("%s (and %u messages before it)", text, seldom.unsaid);
 	else
 		pr_err("%s", text);
-	unsaid = 0;
+	seldom.unsaid = 0;
 }
 
 static const char *program_of(const char *kind)
