@@ -463,7 +463,7 @@ def processes_of_other_users_are_not_of_roots_job():
 LOST = """
 import ctypes, os, signal, sys
 def stay():
-    print("lost", os.getpid(), flush=True)
+    os.write(1, b"lost %d\\n" % os.getpid())
     while True:
         signal.pause()
 if os.fork() == 0:
@@ -476,7 +476,7 @@ if os.fork() == 0:
             os.setsid()
             os._exit(0 if os.fork() else stay())
         os.wait()
-    print("there", flush=True)
+    os.write(1, b"there\\n")
     signal.pause()
 os.execv(sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"])
 """     # PR_SET_CHILD_SUBREAPER
