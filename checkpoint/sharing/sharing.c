@@ -337,13 +337,15 @@ void sharing_why(const struct object_name *name, int error, char *text, size_t s
 		sharers_why(&exporter, error, text, size);
 }
 
-CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle)
+CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle,
+			bool *silent)
 {
 	struct sharing_answer answer;
 	int fd = -1, error = fetch_patiently(name, &fd, &answer);
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	char why[SHARING_WHY];
 
+	*silent = error == -EAGAIN;
 	if (error == -EBUSY || error == -EAGAIN)
 		return CUDA_ERROR_NOT_READY;
 	if (error) {

@@ -71,11 +71,12 @@ bool sharing_is_own(const struct object_name *name);
 /*
  * Import what @name names: sharing_import_begin() makes the handle, and the caller repeats
  * sharing_import() while it returns CUDA_ERROR_NOT_READY, as a pause has the exporter's memory, or
- * that process is stopped. It should leave the gate in between. After another error the handle is
- * gone.
+ * that process does not answer (*@silent), e.g. because it is stopped. It should leave the gate in between.
+ * After another error the handle is gone.
  */
 CUresult sharing_import_begin(const struct object_name *name, CUmemGenericAllocationHandle *handle);
-CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle);
+CUresult sharing_import(const struct object_name *name, CUmemGenericAllocationHandle handle,
+			bool *silent);
 
 /* For the engine. */
 

@@ -11,8 +11,8 @@ import tempfile
 import time
 import types
 
-from simlib import (HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, kept_descriptors, let_go,
-                    process_used)
+from simlib import (HELD, HOLD, SCRATCH, by_age, errors_of_cudaw, gpus_used, held_back, hold, is_stopped,
+                    kept_descriptors, let_go, process_used)
 from snapshotjobs import connected, end_of
 from gpulib import (CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog,
                     jobs, main, proc_status, seeded, until)
@@ -414,6 +414,26 @@ def an_import_waits_where_its_process_can_be_paused():
     pauses_and_goes_on(job)
 
 
+def an_import_from_a_stopped_process_says_so():
+    """It waits, as natively no import needs the exporter; here rank 0 imports from rank 1."""
+    job = Job("sharing", "--waits", 1, "--mib", MIB, "--objects", OBJECTS, "--steps", 100000000,
+              "--step-ms", 10, name="sharing")
+    job.wait_line("exported")
+    job.until(lambda: len(rows()) == 2, 30, "all ranks use CUDA")
+    other = other_rank(job)
+    os.kill(other, signal.SIGSTOP)
+    until(lambda: is_stopped(other), 10, "rank 1 is stopped")
+    job.tell()
+
+    def said():
+        return [line for line in errors_of_cudaw(job) if f"memory of process {other} cannot be imported yet" in line]
+    job.until(said, 60, "cudaw says that the exporter does not answer")
+    os.kill(other, signal.SIGCONT)
+    job.wait_steps(3)
+    equal(len(said()), 1, "how often it says so")
+    goes_on(job)
+
+
 NOT_IN = {"GPU": "is not in the snapshot", "host": "no snapshot has yet"}
 
 
@@ -605,8 +625,8 @@ main(a_fault("a copy", "cuMemcpyDtoHAsync_v2:1:999", "copy"),
      a_resume_of_all_that_finds_one_has_a_time_limit,
      nobody_runs_before_all_are_whole, the_next_imports_are_asked_for_before_one_is_there,
      a_cancelled_resume_takes_no_more_imports, a_stopped_process_is_waited_for,
-     an_import_waits_where_its_process_can_be_paused, snapshots_are_refused_by_name("GPU"),
-     snapshots_are_refused_by_name("host", "--host", 1), two_gpus,
+     an_import_waits_where_its_process_can_be_paused, an_import_from_a_stopped_process_says_so,
+     snapshots_are_refused_by_name("GPU"), snapshots_are_refused_by_name("host", "--host", 1), two_gpus,
      a_pause_that_is_undone_gets_its_own_imports_back, an_own_export_that_fails_is_not_taken_for_a_free,
      an_import_that_cannot_be_given_back_is_refused_by_name,
      an_exporter_that_became_another_program_has_ended,
