@@ -104,6 +104,9 @@ $(O)/tests/unit/checkpoint/test_in: private CFLAGS += $(addprefix -Wl$(comma)--w
 	sharing_back sharing_complete sharing_get_imports sharing_gone_back sharing_whole)
 $(O)/tests/unit/checkpoint/test_in: | $(SIM)
 
+# It plays the other processes.
+$(O)/tests/unit/checkpoint/test_sharing: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,sharers_ask sharers_is_gone)
+
 # It plays the others, and sets the clock.
 $(O)/tests/unit/checkpoint/test_stages: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,clock_ms sharers_ask sharers_begin sharers_end \
 	sharers_start)

@@ -120,15 +120,10 @@ void sharing_drop_members(void)
 /* False if it is none. */
 static bool forget_importer(const struct sharing_process *importer)
 {
-	uint32_t i = 0;
 	bool found;
 
 	pthread_mutex_lock(&sharing.lock);
-	while (i < sharing.nimporters && !sharing_lists(importer, 1, &sharing.importers[i]))
-		i++;
-	found = i < sharing.nimporters;
-	if (found)
-		sharing.importers[i] = sharing.importers[--sharing.nimporters];
+	found = sharing_forget_importer(importer);
 	pthread_mutex_unlock(&sharing.lock);
 	return found;
 }

@@ -2,8 +2,9 @@
 #ifndef CUDAW_SHARING_INTERNAL_H
 #define CUDAW_SHARING_INTERNAL_H
 /*
- * What the files of sharing.h share: sharing.c has the program's calls and the answers to others, stages.c the stages
- * of the engine, which are made of asking.c, imports.c and back.c.
+ * What the files of sharing.h share: sharing.c has the program's calls and the answers to others, importers.c the
+ * list of those that have memory, stages.c the stages of the engine, which are made of asking.c, imports.c and back.c;
+ * state.c has the state.
  */
 #include "checkpoint/sharing/sharing.h"
 #include "common/patience.h"
@@ -47,6 +48,14 @@ extern struct sharing {
 } sharing;
 
 bool sharing_lists(const struct sharing_process *list, size_t n, const struct sharing_process *one);
+
+/*
+ * With the lock held. @importer may have memory from now on, and is noted. SHARING_LATER: there is no room for it now,
+ * and those that are noted are being asked whether they still have some; SHARING_FAILED: all have. And it is noted no
+ * more; false if it was not.
+ */
+enum sharing_result sharing_note_importer(const struct sharing_process *importer);
+bool sharing_forget_importer(const struct sharing_process *importer);
 
 /* The process that has made the memory. */
 struct sharing_process sharing_exporter(const struct object_name *name);

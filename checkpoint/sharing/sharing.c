@@ -3,7 +3,6 @@
 #include "checkpoint/sharing/internal.h"
 #include "checkpoint/sharing/sharers.h"
 #include "common/protocol/beacon.h"
-#include "common/system/forks.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -16,22 +15,6 @@
 #include "common/log.h"
 
 #define AGAIN_MS 10 /* between two tries to reach an exporter */
-
-struct sharing sharing = {.lock = PTHREAD_MUTEX_INITIALIZER, .patience = {.waited_ms = 1}};
-FORKS_LOCK_IN(sharing, lock);
-
-static bool same(const struct sharing_process *a, const struct sharing_process *b)
-{
-	return a->pid == b->pid && !memcmp(a->instance, b->instance, sizeof(a->instance));
-}
-
-bool sharing_lists(const struct sharing_process *list, size_t n, const struct sharing_process *one)
-{
-	for (size_t i = 0; i < n; i++)
-		if (same(&list[i], one))
-			return true;
-	return false;
-}
 
 static void list_add(struct sharing_process *list, uint32_t *n, const struct sharing_process *one)
 {
@@ -104,38 +87,28 @@ static void describe_imports(const unsigned char instance[OBJECT_KEY],
 	}
 }
 
-/* With the lock held. A pause asks all importers; here those go whose place another one needs. */
-static void forget_ended(void)
-{
-	for (uint32_t i = 0; i < sharing.nimporters; i++)
-		if (sharers_is_gone(&sharing.importers[i]))
-			sharing.importers[i--] = sharing.importers[--sharing.nimporters];
-}
-
 /*
  * Whether @from may have memory now. Before it gets any it is noted: a pause that begins then finds
  * it, or has closed the exports.
  */
 static enum sharing_result may_export(const struct sharing_process *from)
 {
-	bool may, noted;
+	enum sharing_result result = SHARING_LATER;
+	bool may;
 
 	pthread_mutex_lock(&sharing.lock);
 	may = sharing.stage <= SHARING_PAUSING;
 	for (size_t i = 0; i < sharing.nmembers && !may; i++) {
 		struct sharing_member *m = &sharing.members[i];
 
-		may = sharing.stage >= SHARING_REBUILT && same(&m->process, from);
+		may = sharing.stage >= SHARING_REBUILT && sharing_lists(&m->process, 1, from);
 		if (may)
 			m->holds = true;
 	}
-	if (may && sharing.nimporters == SHARING_PROCESSES)
-		forget_ended();
 	if (may)
-		list_add(sharing.importers, &sharing.nimporters, from);
-	noted = sharing_lists(sharing.importers, sharing.nimporters, from);
+		result = sharing_note_importer(from);
 	pthread_mutex_unlock(&sharing.lock);
-	return !may ? SHARING_LATER : noted ? SHARING_OK : SHARING_FAILED;
+	return result;
 }
 
 static enum sharing_result export_to(const struct sharing_process *to,
@@ -187,8 +160,8 @@ static int own_ticket(const struct object_name *name)
 static void note_last(const struct sharing_process *from)
 {
 	for (size_t i = 0; i < sharing.nmembers; i++)
-		sharing.members[i].heard |=
-			sharing.vote != SHARING_OFF && same(&sharing.members[i].process, from);
+		sharing.members[i].heard |= sharing.vote != SHARING_OFF &&
+					    sharing_lists(&sharing.members[i].process, 1, from);
 }
 
 static void answer_request(const struct sharing_request *request,
