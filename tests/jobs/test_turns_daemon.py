@@ -75,6 +75,26 @@ def an_allocation_that_no_gpu_has():
     equal(len(events("joined")), 1, "how often it has joined")
 
 
+def an_allocation_that_memory_does_not_help():
+    """It fails for another reason than GPU memory, of which there is enough. Nobody is stopped for it."""
+    start_daemon()
+    other = started("other", 100)
+    other.wait_steps(3)
+    job = Job("orders", name="first",
+              env={**ENV, "CUDAW_SIM_FAULT": ",".join(f"cuMemCreate:{n}:2" for n in range(2, 1000))})
+    told(job, "alloc 8", "alloc: ok")
+    until(lambda: len(members()) == 2, 5, "both have joined")
+    job.process.stdin.write("alloc 90\n")
+
+    def is_refused():
+        equal(events("gives"), [], "who was asked for memory")
+        return job.lines[-1] == "alloc: error 2"
+    job.until(is_refused, 20, "the allocation fails")
+    told(job, "check", "check: every word right")
+    job.result()
+    finish(other)
+
+
 def two_that_fit():
     start_daemon()
     jobs = [started(name, 60) for name in ("first", "second")]
@@ -202,4 +222,5 @@ def a_python_job_told_to_end_out_of_its_turn():
 
 main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn, an_exit_out_of_its_turn,
      unsanitized(a_python_job_told_to_end_out_of_its_turn), resumed_out_of_its_turn, two_that_do_not_fit,
-     two_whose_captures_wait, an_allocation_that_no_gpu_has, two_that_fit, the_daemon_is_killed, one_is_killed)
+     two_whose_captures_wait, an_allocation_that_no_gpu_has, an_allocation_that_memory_does_not_help, two_that_fit,
+     the_daemon_is_killed, one_is_killed)

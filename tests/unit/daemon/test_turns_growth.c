@@ -295,6 +295,32 @@ START_TEST(one_that_is_out_is_not_asked_for_what_it_was_promised)
 }
 END_TEST
 
+/* It may be host memory that is short. Others have theirs, and each try is answered at once. */
+START_TEST(an_allocation_that_memory_does_not_help_stops_nobody)
+{
+	struct turns_order orders[8];
+	struct turns_view view;
+	uint32_t other, grows;
+	struct world w;
+
+	world_begin(&w, QUANTUM);
+	other = turns_join(w.t, TURNS_BATCH, 1, w.now);
+	grows = turns_join(w.t, TURNS_BATCH, 1, w.now);
+	turns_need(w.t, other, 0, 60 * GIB, 60 * GIB, w.now);
+	turns_need(w.t, grows, 0, 20 * GIB, 20 * GIB, w.now);
+	for (uint64_t serial = 1; serial < 100; serial++) {
+		turns_grow(w.t, grows, serial, 0, 40 * GIB, w.now);
+		ck_assert_uint_eq(turns_decide(w.t, w.now, orders, 8), 1);
+		ck_assert_int_eq(orders[0].kind, TURNS_TRY);
+		ck_assert_uint_eq(orders[0].serial, serial);
+		w.now += 250;
+	}
+	turns_look(w.t, other, w.now, &view);
+	ck_assert_str_eq(view.state, "runs");
+	world_end(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turns_growth");
@@ -311,6 +337,7 @@ int main(void)
 	tcase_add_test(cases, an_allocation_of_one_that_could_not_give_is_served);
 	tcase_add_test(cases, of_two_that_cannot_give_way_one_is_refused);
 	tcase_add_test(cases, one_that_is_out_is_not_asked_for_what_it_was_promised);
+	tcase_add_test(cases, an_allocation_that_memory_does_not_help_stops_nobody);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
 }

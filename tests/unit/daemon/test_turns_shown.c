@@ -200,6 +200,22 @@ START_TEST(an_allocation_is_promised_its_memory_until_it_is_shown)
 }
 END_TEST
 
+START_TEST(what_a_try_did_not_find_is_no_memory_of_its_member)
+{
+	struct account *grows = runs(10);
+
+	shows(grows, 10, NOW);
+	for (int i = 1; i <= 3; i++) {
+		turns_grow(t, grows->id, i, 0, 20 * GIB, NOW);
+		ck_assert_int_eq(books_free(t, 0), 90 * GIB);
+		decide(NOW);
+		ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+	}
+	turns_need(t, grows->id, 0, 70 * GIB, 70 * GIB, NOW + 50);
+	ck_assert_int_eq(books_free(t, 0), 70 * GIB);
+}
+END_TEST
+
 /* Until @ms have passed, it says that it takes memory, and NVML shows @gib GiB of it. */
 static void says_it_fills(const struct account *m, uint64_t gib, double *now, double ms)
 {
@@ -581,6 +597,7 @@ int main(void)
 	tcase_add_test(cases, an_answer_that_comes_late);
 	tcase_add_test(cases, one_that_gives_before_all_is_shown);
 	tcase_add_test(cases, an_allocation_is_promised_its_memory_until_it_is_shown);
+	tcase_add_test(cases, what_a_try_did_not_find_is_no_memory_of_its_member);
 	tcase_add_test(cases, room_that_is_not_taken_is_there_for_others);
 	tcase_add_test(cases, a_hand_over_is_kept_by_memory);
 	tcase_add_loop_test(cases, words_that_take_little_keep_no_hand_over, 0, 3);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define TICK_SIZE GIB /* moved in a tick by default: 51 GB/s */
+#define NAP_TICKS 12  /* between two tries of an allocation: growth.h */
 
 uint64_t world_mapped(const struct world *w, int gpu)
 {
@@ -128,7 +129,7 @@ static void carry_out(struct world *w, const struct turns_order *o)
 			job_tell_need(w, j);
 		} else {
 			ck_assert_msg(!w->exact, "no memory for an allocation that may try");
-			turns_grow(w->t, j->id, ++w->serial, j->gpu, j->grow, w->now);
+			j->asks_at = w->now + NAP_TICKS * TICK_MS;
 		}
 		break;
 	case TURNS_NO:
@@ -271,6 +272,15 @@ static void run_on(struct world *w, struct job *j)
 	}
 }
 
+/* Its try found no memory. */
+static void ask_again(struct world *w, struct job *j)
+{
+	if (!j->asks_at || w->now < j->asks_at || j->paused)
+		return;
+	j->asks_at = 0;
+	turns_grow(w->t, j->id, ++w->serial, j->gpu, j->grow, w->now);
+}
+
 static bool works(const struct job *j)
 {
 	return j->id && j->does == RUNS && !j->asleep && !j->paused && !j->grow;
@@ -292,6 +302,7 @@ static void tick_job(struct world *w, struct job *j)
 	run_on(w, j);
 	switch (j->does) {
 	case RUNS:
+		ask_again(w, j);
 		if (!works(j))
 			break;
 		j->served_ms += TICK_MS;

@@ -51,6 +51,7 @@ struct job {
 	int limits;                           /* how often it was told another such time */
 	double work_until, sleep_ms, work_ms; /* of an interactive job; 0: it always works */
 	uint64_t grow;                        /* bytes that an allocation waits for */
+	double asks_at;                       /* again, as its try has failed; 0: it asks */
 	uint64_t context;                     /* bytes of its context; 0: a world without */
 	bool gives_context;                   /* by the yield under way */
 	bool keeps_context;                   /* it cannot give it */

@@ -301,6 +301,20 @@ void turns_aside(struct turns *t, uint32_t id, double now)
 	m->giving.until = INFINITY;
 }
 
+/*
+ * Its process has told all that it has. So a try for so much has found nothing, and others may have what that was
+ * promised; or the try has yet to come, and waits anew if it comes too late.
+ */
+static void end_promise(struct account *m, int gpu, uint64_t bytes)
+{
+	struct need *n = &m->need[gpu];
+
+	if (bytes > n->promised)
+		bytes = n->promised;
+	n->promised -= bytes;
+	n->got -= bytes < n->got ? bytes : n->got;
+}
+
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
 {
 	struct account *m = books_find(t, id);
@@ -312,6 +326,7 @@ void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t
 		books_order(t, &(struct turns_order){.kind = TURNS_NO, .id = id, .serial = serial});
 		return;
 	}
+	end_promise(m, gpu, bytes);
 	m->grows[m->ngrows++] =
 		(struct grow){.serial = serial, .bytes = bytes, .gpu = gpu, .since = now};
 	end_idleness(t, m);

@@ -174,7 +174,7 @@ void turns_keeps(struct turns *t, uint32_t id, bool keeps);
 bool turns_gives_all(struct turns *t, uint32_t id);
 /* It answers nothing: from now on it gets nothing, and is asked for nothing, and what it has it keeps. */
 void turns_aside(struct turns *t, uint32_t id, double now);
-/* The allocation @serial waits for @bytes. */
+/* The allocation @serial waits for @bytes. So a try of as many has found none, and what it was promised is free. */
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now);
 /* Whether allocations on @gpu may have got memory that the member has not told of; for two seconds after TURNS_TRY. */
 bool turns_promised(struct turns *t, uint32_t id, int gpu);
