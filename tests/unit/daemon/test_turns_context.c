@@ -497,6 +497,7 @@ START_TEST(contexts_alone_take_no_turns)
 	turns_capacity(t, 1, TOTAL);
 	turns_need(t, second->id, 1, 60 * GIB, 60 * GIB, now);
 	turns_need(t, next->id, 1, 0, 60 * GIB, now);
+	next->vtime = 0;
 	turns_want(t, next->id, now);
 	decide(100);
 	ck_assert_ptr_nonnull(order_of(TURNS_YIELD, second));

@@ -13,16 +13,41 @@ static uint64_t total_of(const struct account *m)
 	return sum;
 }
 
-/* The least virtual time of those that run or want to; @m's own if there is none. */
+/*
+ * On the GPUs of @m, the least virtual time of those that run or want to. If nobody does, the most of the others, as
+ * they may come back; @m's own if there are none.
+ */
 static double least_vtime(struct turns *t, const struct account *m)
 {
-	double least = -1;
+	double least = -1, most = -1;
 
-	FOR_EACH_MEMBER(t, other)
-		if (other != m && (books_is_active(other) || other->wants) &&
-		    (least < 0 || other->vtime < least))
+	FOR_EACH_MEMBER(t, other) {
+		if (other == m || !books_share_gpu(m, other))
+			continue;
+		if ((books_is_active(other) || other->wants) && (least < 0 || other->vtime < least))
 			least = other->vtime;
-	return least < 0 ? m->vtime : least;
+		most = other->vtime > most ? other->vtime : most;
+	}
+	return least >= 0 ? least : most >= 0 ? most : m->vtime;
+}
+
+/* For the time that it did not want the GPU it gets one turn's credit at most. */
+static void limit_credit(struct turns *t, struct account *m)
+{
+	double least = least_vtime(t, m) - books_quantum(t);
+
+	if (m->vtime < least)
+		m->vtime = least;
+}
+
+/* It has come to a GPU. */
+static void begin_on_gpu(struct turns *t, struct account *m)
+{
+	if (m->began)
+		limit_credit(t, m);
+	else
+		m->vtime = least_vtime(t, m);
+	m->began = true;
 }
 
 uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double now)
@@ -39,7 +64,6 @@ uint32_t turns_join(struct turns *t, enum turns_class class, int weight, double 
 				      .phase_since = now,
 				      .context_after = -1,
 				      .came = true};
-		m->vtime = least_vtime(t, m);
 		for (int g = 0; g < TURNS_GPUS; g++)
 			m->need[g].shown = TURNS_NO_LIMIT;
 		m->id = t->last_id;
@@ -85,10 +109,12 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 	struct account *m = books_find(t, id);
 	struct need *n;
 	uint64_t had;
+	bool used;
 
 	books_advance(t, now);
 	if (!m)
 		return;
+	used = books_uses(m, gpu);
 	n = &m->need[gpu];
 	had = books_has(m, gpu);
 	/* An allocation that was let through before the yield. */
@@ -99,6 +125,8 @@ void turns_need(struct turns *t, uint32_t id, int gpu, uint64_t mapped, uint64_t
 	n->mapped = mapped;
 	n->total = total;
 	keep_promise(m, gpu, had);
+	if (!used && books_uses(m, gpu))
+		begin_on_gpu(t, m);
 }
 
 void turns_shown(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double asked, double now)
@@ -178,15 +206,6 @@ static void start_to_wait(struct account *m, double now)
 {
 	if (m->wait_since <= 0)
 		m->wait_since = now;
-}
-
-/* For the time that it did not want the GPU it gets one turn's credit at most. */
-static void limit_credit(struct turns *t, struct account *m)
-{
-	double least = least_vtime(t, m) - books_quantum(t);
-
-	if (m->vtime < least)
-		m->vtime = least;
 }
 
 void turns_want(struct turns *t, uint32_t id, double now)
@@ -318,6 +337,7 @@ static void end_promise(struct account *m, int gpu, uint64_t bytes)
 void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t bytes, double now)
 {
 	struct account *m = books_find(t, id);
+	bool used;
 
 	books_advance(t, now);
 	if (!m)
@@ -327,8 +347,11 @@ void turns_grow(struct turns *t, uint32_t id, uint64_t serial, int gpu, uint64_t
 		return;
 	}
 	end_promise(m, gpu, bytes);
+	used = books_uses(m, gpu);
 	m->grows[m->ngrows++] =
 		(struct grow){.serial = serial, .bytes = bytes, .gpu = gpu, .since = now};
+	if (!used)
+		begin_on_gpu(t, m);
 	end_idleness(t, m);
 	start_to_wait(m, now);
 }

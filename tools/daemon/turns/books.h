@@ -59,6 +59,7 @@ struct account {
 	bool rests;     /* the same: its kernels have ended */
 	bool left;      /* of PHASE_ENTERS: it had all room and time to take some, and has not */
 	bool took;      /* the same: it has taken some of it */
+	bool began;     /* it has used a GPU */
 	bool woken;     /* it wants to run again after it was idle */
 	bool ending;    /* it is served before others (turns_ends()) */
 	bool kept;      /* those of a higher class keep it out */
