@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +24,22 @@ static bool silent; /* no notices */
 static struct ownfd file = OWNFD_NONE;
 static char path[PATH_MAX]; /* of it, as the program may change its environment; "": stderr */
 
+static pthread_once_t seen = PTHREAD_ONCE_INIT;
+static struct ownfd error_stream = OWNFD_NONE; /* the standard error as we found it */
+
+/* With FD_CLOEXEC it is no standard error: the program has opened it. */
+static void see_stderr(void)
+{
+	int flags = fcntl(STDERR_FILENO, F_GETFD);
+
+	ownfd_set(&error_stream, flags & FD_CLOEXEC ? -1 : STDERR_FILENO);
+}
+
+void log_see_stderr(void)
+{
+	pthread_once(&seen, see_stderr);
+}
+
 /* Nobody may read a pipe. */
 static void open_file(void)
 {
@@ -31,6 +48,7 @@ static void open_file(void)
 
 static void setup(void)
 {
+	log_see_stderr();
 	/* Not setting_word(), which logs a word that it does not know. */
 	const char *level = setting_text(SETTING_LOG), *name;
 
@@ -50,6 +68,7 @@ static void setup(void)
 
 void log_restored(void)
 {
+	ownfd_take_restored(&error_stream);
 	if (*path && ownfd_is_lost(&file))
 		open_file();
 }
@@ -58,6 +77,23 @@ int log_enabled(enum log_level level)
 {
 	pthread_once(&once, setup);
 	return level <= max_level;
+}
+
+/*
+ * STDERR_FILENO; -1: a program that has closed it may have its data there, a file or a socket. Nothing tells that
+ * from a new standard error, so that our lines go there only if it is a terminal, or the standard output as well.
+ */
+static int find_stderr(void)
+{
+	struct stat error, output;
+	int fd = ownfd_get(&error_stream);
+
+	if (fd >= 0 || isatty(STDERR_FILENO))
+		return STDERR_FILENO;
+	return !fstat(STDERR_FILENO, &error) && !fstat(STDOUT_FILENO, &output) &&
+			       error.st_dev == output.st_dev && error.st_ino == output.st_ino
+		       ? STDERR_FILENO
+		       : -1;
 }
 
 /* A pipe that nobody reads, or a terminal that is stopped, must not stop the calling thread. */
@@ -89,7 +125,7 @@ static void write_line(const char *label, const char *fmt, va_list ap)
 	if (len > (int)sizeof(line) - 2)
 		len = sizeof(line) - 2;
 	line[len++] = '\n';
-	fd = *path ? ownfd_get(&file) : STDERR_FILENO;
+	fd = *path ? ownfd_get(&file) : find_stderr();
 	/* One write(2), so that lines of several processes do not mix in one file. Failures cannot be reported. */
 	if (fd < 0 || !takes_a_line(fd))
 		return;

@@ -6,7 +6,9 @@
  * reach stderr, and notices: that the program waits, or is paused, which is why it makes no progress
  * (CUDAW_NOTICES=0 silences them). CUDAW_LOG=error|warn|info|debug sets the level. CUDAW_LOG_FILE=path sets
  * the destination, which is opened for append on the first message. If the program closes that file,
- * messages are lost; so are they if nobody reads what stderr is connected to: no message waits.
+ * messages are lost; so are they if nobody reads what stderr is connected to: no message waits. And so are they if
+ * the program has put another file behind number 2 since we were loaded, which may be its data: unless that is a
+ * terminal, or the standard output as well.
  *
  * Every file defines LOG_PREFIX ("vmem: ") before it includes this header. A message is one line
  * without a newline. Any thread may log, but not a signal handler. The process and the time in UTC come before it.
@@ -18,6 +20,9 @@ void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(p
 
 /* A notice. */
 void log_notice(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Remember the standard error. When the library is loaded; else the first message does it. */
+void log_see_stderr(void);
 
 /* In a restored process image, where the file may be another one at the same path: open it again. */
 void log_restored(void);

@@ -145,7 +145,10 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(NOTICES, "CUDAW_NOTICES", A_WORD, WORDS("0", "1"), "1", "1", READ_BY_JOBS,                          \
 	  "0: no lines on standard error that say that the job waits, is paused, or goes on.")                \
 	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",                   \
-	  READ_BY_JOBS, "The file to log to.")                                                                \
+	  READ_BY_JOBS,                                                                                       \
+	  "The file to log to. Set it for a program that changes its standard error after "                   \
+	  "it has begun to use CUDA: lines go to a new one only if that is a terminal, or the standard "      \
+	  "output as well. Any other file could be the program's data.")                                      \
 	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,                        \
 	  "The CRIU program for snapshots.")                                                                  \
 	X(REAL_LIBCUDA, "CUDAW_REAL_LIBCUDA", A_TEXT, NO_WORDS, "found by search", NULL,                      \

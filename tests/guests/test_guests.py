@@ -225,6 +225,7 @@ GUESTS = [
     *(Guest("descriptors", when, how) for when in ("early", "late", "child")
       for how in ("closefrom", "close_range", "close")),
     Guest("descriptors", "dup"),
+    *(Guest("descriptors", "stderr", kind, env={"CUDAW_NOTICES": "1"}) for kind in ("file", "socket")),
     *(Guest("limits", when, name, str(value), **LIMITED.get((when, name), {}))
       for name, value in LIMITS.items() for when in ("plain", "before", "after", "start")),
     Guest("limits", "after", "NOFILE", "3", **NO_ANSWER),

@@ -141,12 +141,39 @@ static void by_dup(int argc, char **argv)
 	guest_memory_check(&memory);
 }
 
+/* What comes out as 2 is not the standard error any more. */
+static void instead_of_stderr(int argc, char **argv)
+{
+	int is_socket = argc > 1 && !strcmp(argv[1], "socket");
+	struct guest_memory memory;
+	char text[4096] = "";
+	int fds[2];
+
+	guest_memory_init(&memory);
+	close(STDERR_FILENO);
+	if (is_socket)
+		MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
+	else
+		MUST(fds[0] = open(getenv("TMPDIR"), O_TMPFILE | O_RDWR, 0600));
+	printf("opened %d\n", fds[0]);
+	MUST(write(fds[0], "one, ", 5));
+	guest_memory_point(&memory);
+	MUST(write(fds[0], "two", 3));
+	MUST(is_socket ? recv(fds[1], text, sizeof(text) - 1, MSG_DONTWAIT)
+		       : pread(fds[0], text, sizeof(text) - 1, 0));
+	printf("it has '%s'\n", text);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(int argc, char **argv);
-	} when[] = {{"early", early}, {"late", late}, {"child", in_a_child}, {"dup", by_dup}};
+	} when[] = {{"early", early},
+		    {"late", late},
+		    {"child", in_a_child},
+		    {"dup", by_dup},
+		    {"stderr", instead_of_stderr}};
 
 	setlinebuf(stdout);
 	signal(SIGUSR2, on_signal);
@@ -156,5 +183,5 @@ int main(int argc, char **argv)
 			when[i].run(argc - 1, argv + 1);
 			return 0;
 		}
-	step_die("descriptors: expected early, late, child or dup");
+	step_die("descriptors: expected early, late, child, dup or stderr");
 }

@@ -118,6 +118,23 @@ START_TEST(the_log)
 }
 END_TEST
 
+/* A file at this number may be data, unless the program has its output there as well. */
+START_TEST(the_standard_error)
+{
+	struct stat st;
+
+	pr_err("it goes where it always went");
+	ck_assert_int_eq(dup2(mine, STDERR_FILENO), STDERR_FILENO);
+	pr_err("it may be data");
+	ck_assert_int_eq(fstat(mine, &st), 0);
+	ck_assert_int_eq(st.st_size, 0);
+	ck_assert_int_eq(dup2(mine, STDOUT_FILENO), STDOUT_FILENO);
+	pr_err("it is a log");
+	ck_assert_int_eq(fstat(mine, &st), 0);
+	ck_assert_int_gt(st.st_size, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ownfd_files");
@@ -127,6 +144,7 @@ int main(void)
 	tcase_add_test(tc, a_spill_file);
 	tcase_add_test(tc, the_file_of_claims);
 	tcase_add_test(tc, the_log);
+	tcase_add_test(tc, the_standard_error);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
