@@ -2,6 +2,9 @@
 #include "checkpoint/release/freemem.h"
 #include "common/environment.h"
 #include "common/gpu/gpu.h"
+#include "common/protocol/rundir.h"
+#include "common/system/ownfd.h"
+#include "common/system/shortage.h"
 #include "common/text.h"
 
 #include <dlfcn.h>
@@ -25,9 +28,8 @@
 #define STACK_SIZE 65536
 #define LINE_SIZE  24 /* of a number */
 
-/* Of the child and its parent, if the program could not be run. */
-#define EXIT_DENIED_TO_US 126
-#define EXIT_NOT_RUN      127
+#define EXIT_NOT_RUN 127 /* also of a program for which there is no loader or library */
+#define PROGRAM      (STDERR_FILENO + 1) /* in the child */
 
 #ifdef __SANITIZE_THREAD__
 /*
@@ -47,18 +49,16 @@ int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 struct child {
 	char *argv[GPU_MAX + 2];
 	char *envp[2];
-	int out;
+	int out, program;
 	char *stack; /* two of STACK_SIZE */
+	int error;   /* a negative errno, by the child or its parent: why the program was not run */
 };
 
 /* The program's path, beside the library that this code is in; empty: not known. */
-static char program[PATH_MAX];
+static char path[PATH_MAX];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static int exit_status(int error)
-{
-	return error == EPERM || error == EACCES ? EXIT_DENIED_TO_US : EXIT_NOT_RUN;
-}
+/* The program. The path may lead nowhere later, if ours becomes another user's process or has another root. */
+static struct ownfd program = OWNFD_NONE;
 
 /* In the child, which shares our memory. Its parent waits until it calls execve(). */
 static int child_main(void *arg)
@@ -66,15 +66,17 @@ static int child_main(void *arg)
 	struct child *child = arg;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	execve(program, child->argv, child->envp);
-	_exit(exit_status(errno));
+	execveat(PROGRAM, "", child->argv, child->envp, AT_EMPTY_PATH);
+	execve(path, child->argv, child->envp);
+	child->error = -errno;
+	_exit(EXIT_NOT_RUN);
 }
 
 /*
- * Keep nothing but @out, as the standard output. The copies of the program's descriptors would keep its
- * pipes, locks and ports from ending while NVML answers, and use up the limit, which the child inherits.
+ * Keep nothing but @out, as the standard output, and @from, as PROGRAM. Copies of the job's descriptors would keep
+ * its pipes, locks and ports from ending while NVML answers, and use up the limit, which the child inherits.
  */
-static int leave_descriptors(int out)
+static int leave_descriptors(int out, int from)
 {
 	int null;
 
@@ -83,7 +85,11 @@ static int leave_descriptors(int out)
 		return -errno;
 	close(STDIN_FILENO);
 	close(STDERR_FILENO);
-	close_range(STDERR_FILENO + 1, ~0U, 0);
+	if (from < 0)
+		close(PROGRAM);
+	else if (from != PROGRAM)
+		dup3(from, PROGRAM, O_CLOEXEC);
+	close_range(PROGRAM + 1, ~0U, 0);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDERR_FILENO);
@@ -94,13 +100,13 @@ static int leave_descriptors(int out)
 static int parent_main(void *arg)
 {
 	struct child *child = arg;
-	int status, error;
+	int status;
 	pid_t pid;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	error = leave_descriptors(child->out);
-	if (error)
-		_exit(exit_status(-error));
+	child->error = leave_descriptors(child->out, child->program);
+	if (child->error)
+		_exit(EXIT_NOT_RUN);
 	/*
 	 * If the program ignores SIGCHLD, the kernel leaves no child to wait for. The actions are a copy: the
 	 * program keeps its own.
@@ -109,10 +115,12 @@ static int parent_main(void *arg)
 	pid = clone(child_main, child->stack + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD,
 		    child);
 	if (pid < 0)
-		_exit(exit_status(errno));
-	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
-		_exit(EXIT_NOT_RUN);
-	_exit(WEXITSTATUS(status));
+		child->error = -errno;
+	else if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		child->error = -EAGAIN;
+	else if (!child->error && WEXITSTATUS(status) == EXIT_NOT_RUN)
+		child->error = -ELIBACC;
+	_exit(0);
 }
 
 static void find_program(void)
@@ -124,27 +132,33 @@ static void find_program(void)
 		return;
 	slash = strrchr(info.dli_fname, '/');
 	if (slash)
-		snprintf(program, sizeof(program), "%.*s/" FREEMEM_PROGRAM,
-			 (int)(slash - info.dli_fname), info.dli_fname);
+		snprintf(path, sizeof(path), "%.*s/" FREEMEM_PROGRAM, (int)(slash - info.dli_fname),
+			 info.dli_fname);
 }
 
 void freemem_find(void)
 {
 	pthread_once(&once, find_program);
+	if (ownfd_get(&program) < 0)
+		ownfd_set(&program, open(path, O_PATH | O_CLOEXEC));
 }
 
-/* There was an answer before: what keeps us from another one will pass, as an upgrade of NVML does. */
+/*
+ * There was an answer before, from the same root directory: what keeps us from another one will pass, as an
+ * upgrade of NVML does.
+ */
 static bool answered;
+static struct rundir_home answered_at;
 
 static int no_way(void)
 {
-	return answered ? -EAGAIN : -ENOSYS;
+	return answered && rundir_sees_home(&answered_at) ? -EAGAIN : -ENOSYS;
 }
 
 /* Run @child and read its answer, at most @size - 1 bytes. */
 static int run_child(struct child *child, char *answer, size_t size)
 {
-	int fds[2], error = 0, status = 0;
+	int fds[2], error;
 	size_t length = 0;
 	ssize_t got;
 	pid_t pid;
@@ -156,18 +170,17 @@ static int run_child(struct child *child, char *answer, size_t size)
 		return error;
 	}
 	child->out = fds[1];
+	child->program = ownfd_get(&program);
 	pid = clone(parent_main, child->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK, child);
-	if (pid < 0)
-		error = -errno;
+	error = pid < 0 ? -errno : child->error;
 	close(fds[1]);
 	while ((got = read(fds[0], answer + length, size - 1 - length)) > 0 ||
 	       (got < 0 && errno == EINTR))
 		length += got > 0 ? got : 0;
 	answer[length] = '\0';
 	close(fds[0]);
-	if (pid > 0 && waitpid(pid, &status, __WCLONE) == pid && WIFEXITED(status) &&
-	    WEXITSTATUS(status) >= EXIT_DENIED_TO_US)
-		error = WEXITSTATUS(status) == EXIT_DENIED_TO_US ? -EPERM : -EAGAIN;
+	if (pid > 0)
+		waitpid(pid, NULL, __WCLONE);
 	free(child->stack);
 	return error;
 }
@@ -176,23 +189,19 @@ static int run_child(struct child *child, char *answer, size_t size)
 static int ask(struct child *child, char *answer, size_t size)
 {
 	char library_path[PATH_MAX];
-	const char *path = environment_get("LD_LIBRARY_PATH");
+	const char *libraries = environment_get("LD_LIBRARY_PATH");
 	int error;
 
-	freemem_find();
-	if (access(program, X_OK)) {
-		pr_warn("%s is missing", FREEMEM_PROGRAM);
-		return no_way();
-	}
+	pthread_once(&once, find_program);
 	child->argv[0] = FREEMEM_PROGRAM;
-	if (path) {
-		snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", path);
+	if (libraries) {
+		snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s", libraries);
 		child->envp[0] = library_path;
 	}
 	error = run_child(child, answer, size);
-	if (error != -EPERM && error != -EACCES)
+	if (!error || is_shortage(error) || error == -EAGAIN || error == -ETXTBSY)
 		return error;
-	/* A sandbox of the program (seccomp) denies it, and will always: do not wait for it. */
+	/* A sandbox of the program (seccomp), or its root directory, denies it, and will always: do not wait for it. */
 	pr_warn("%s cannot be run (%s); free GPU memory is not checked", FREEMEM_PROGRAM,
 		error_text(-error));
 	return -ENOSYS;
@@ -217,6 +226,7 @@ int freemem_query(const struct gpu *gpus, int count, size_t *bytes)
 			return no_way();
 	}
 	answered = true;
+	rundir_see_home(&answered_at);
 	return 0;
 }
 

@@ -147,6 +147,8 @@ def its_descriptors_and_signals_are_as_they_were():
     """New files are behind its pipe and its socket; both serve, and no others are opened beside them."""
     need_criu()
     job = Counting()
+    cudaw_ok("pause", job.pid)      # the first one opens cudaw-freemem
+    cudaw_ok("resume", job.pid)
     before = opened(job.pid)
     for _ in range(2):
         path = directory()

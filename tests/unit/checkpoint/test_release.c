@@ -636,6 +636,54 @@ START_TEST(what_is_asked_ends_with_the_program)
 }
 END_TEST
 
+static bool can_be_jailed(void)
+{
+	if (!geteuid())
+		return child_can_be_asked();
+	printf("# only root can have another root directory, and become another user\n");
+	return false;
+}
+
+/* The descriptor leads to it. It answers nothing now, for which a resume waits. */
+START_TEST(a_program_that_may_not_enter_our_directory_any_more)
+{
+	char command[2 * PATH_MAX];
+	bool fits;
+
+	if (!can_be_jailed())
+		return;
+	need_more_than_is_free();
+	check_that_it_is_seen();
+	snprintf(command, sizeof(command), "install /bin/true %s/" FREEMEM_PROGRAM,
+		 getenv("TEST_DIRECTORY"));
+	ck_assert_int_eq(system(command), 0);
+	freemem_find();
+	ck_assert_int_eq(seteuid(54321), 0);
+	fits = release_fits(carried, &lack);
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert(!fits);
+}
+END_TEST
+
+/* What the program needs is not there, and never will be. */
+START_TEST(a_program_with_another_root_directory)
+{
+	int status;
+	pid_t pid;
+
+	if (!can_be_jailed())
+		return;
+	need_more_than_is_free();
+	check_that_it_is_seen();
+	freemem_find();
+	pid = fork();
+	if (!pid)
+		_exit(chroot(base) || chdir("/") || !release_fits(carried, &lack));
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 START_TEST(one_that_does_not_say_what_it_takes_is_waited_for)
 {
 	pid_t other;
@@ -700,10 +748,13 @@ int main(void)
 	tcase_add_test(tc, a_program_that_ignores_its_children);
 	tcase_add_test(tc, descriptors_that_the_program_closes_meanwhile);
 	tcase_add_test(tc, what_is_asked_ends_with_the_program);
+	tcase_add_test(tc, a_program_with_another_root_directory);
 	tcase_add_test(tc, one_that_does_not_say_what_it_takes_is_waited_for);
 	tcase_add_test(tc, a_request_is_stronger_than_the_variable);
 	tcase_add_test(tc, a_restore_on_another_gpu);
 	tcase_add_test(tc, an_unlock_that_fails);
+	tcase_add_test(
+		tc, a_program_that_may_not_enter_our_directory_any_more); /* of the others, too */
 	suite_add_tcase(s, tc);
 	status = check_suite_run(s);
 	snprintf(command, sizeof(command), "rm -rf %s", getenv("TEST_DIRECTORY"));
