@@ -134,6 +134,12 @@ static inline bool gate_is_nested(void)
 	return gate_self.depth > 1;
 }
 
+/* A pause waits for the calling thread. For signal handlers, too. */
+static inline bool gate_has_entered(void)
+{
+	return gate_self.inside && __atomic_load_n(gate_self.inside, __ATOMIC_RELAXED) != GATE_OUT;
+}
+
 /* A pause has begun, or tries to: the calls of other threads wait. */
 static inline bool gate_is_closed(void)
 {

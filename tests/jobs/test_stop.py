@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from simlib import HELD, errors_of_cudaw, hold, is_stopped, let_go, process_used, unsanitized
+from simlib import HELD, errors_of_cudaw, held_back, hold, is_stopped, let_go, process_used, unsanitized
 from gpulib import CUDAW, BUILD, Job, base_environment, check, equal, faces, jobs, main, proc_status
 from harness import until
 
@@ -170,6 +170,21 @@ def a_program_that_raises_it_stops_there():
     job.finish()
 
 
+def a_thread_sends_it_while_the_main_thread_synchronises():
+    """It is the main thread that gets it, and the GPU is free only once its call has ended."""
+    job = own_group("tstp", "--how", 5, env={**HELD, "CUDAW_SIM_HELD_CALL": "cuCtxSynchronize"})
+    hold("call")
+    job.until(lambda: held_back("call"), 20, "it synchronises")
+    job.send(signal.SIGWINCH)
+    job.wait_line("sent")
+    let_go("call")
+    job.until(lambda: is_stopped(job.pid), 20, "it is stopped")
+    equal((stopped_by(job.pid), process_used(job.pid)), (signal.SIGTSTP, 0), "the signal, and bytes on the GPU")
+    go_on(job)
+    equal(errors_of_cudaw(job), [], "what it said")
+    job.finish()
+
+
 def children_stop_at_once():
     """They have no control thread of cudaw's."""
     job = own_group("tstp", "--how", 4, env=HELD)
@@ -307,6 +322,6 @@ def without_a_shell():
 main(the_gpu_is_free_when_it_stops, what_the_user_had_paused_stays_paused, a_pause_by_the_user_outlives_the_stop,
      sigcont_before_it_has_stopped, a_resume_before_it_has_stopped, it_stops_though_the_gpu_is_not_free,
      it_stops_though_the_gpu_cannot_be_freed, the_programs_own_action, the_default_action_is_what_the_program_sees,
-     a_program_that_raises_it_stops_there, children_stop_at_once, without_cuda, switched_off,
-     unsanitized(a_library_that_the_program_loads), in_an_orphaned_group, unsanitized(in_a_shell),
-     unsanitized(without_a_shell))
+     a_program_that_raises_it_stops_there, a_thread_sends_it_while_the_main_thread_synchronises,
+     children_stop_at_once, without_cuda, switched_off, unsanitized(a_library_that_the_program_loads),
+     in_an_orphaned_group, unsanitized(in_a_shell), unsanitized(without_a_shell))

@@ -8,13 +8,15 @@
  *			before it and "continued" after it
  *	--how 4		starts a child by fork(), and one by vfork() and execve(), says their PIDs as "child PID",
  *			and waits for them at the end
+ *	--how 5		after SIGWINCH another thread sends SIGTSTP to the process, and says "sent"
  */
 #include "tests/programs/kernels.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>
 
-enum how { BY_NOTHING, BY_HANDLER, BY_IGNORING, BY_RAISING, BY_CHILDREN };
+enum how { BY_NOTHING, BY_HANDLER, BY_IGNORING, BY_RAISING, BY_CHILDREN, BY_THREAD };
 
 static unsigned long how;
 static volatile sig_atomic_t got, wanted;
@@ -62,6 +64,28 @@ static void raise_if_wanted(void)
 	fflush(stdout);
 }
 
+/* The kernel prefers the main thread for signals to the process. */
+static void *send_main(void *arg)
+{
+	while (!__atomic_load_n(&wanted, __ATOMIC_ACQUIRE))
+		step_sleep_ms(1);
+	kill(getpid(), SIGTSTP);
+	printf("sent\n");
+	fflush(stdout);
+	return arg;
+}
+
+static void start_thread(void)
+{
+	sigset_t all, before;
+	pthread_t thread;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	CALL(pthread_create(&thread, NULL, send_main, NULL));
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static pid_t children[2];
 
 static void start_children(void)
@@ -99,6 +123,8 @@ int main(int argc, char **argv)
 	CALL(cuMemAlloc_v2(&data, 16 << 20));
 	if (how == BY_CHILDREN)
 		start_children();
+	if (how == BY_THREAD)
+		start_thread();
 	for (unsigned long k = 0; step_more(k); k++) {
 		CALL(cuMemsetD8_v2(data, (unsigned char)k, 1 << 20));
 		CALL(cuCtxSynchronize());

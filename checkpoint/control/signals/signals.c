@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/control/signals/signals.h"
 #include "checkpoint/control/wake.h"
+#include "checkpoint/gate/gate.h"
 #include "common/system/forks.h"
 #include "common/settings.h"
 
@@ -268,7 +269,8 @@ void signals_want_stop(void)
 
 /*
  * The control thread frees the GPU, and then takes the default action. A program that sends the signal to
- * itself, as a terminal's library does, is stopped when its call returns.
+ * itself, as a terminal's library does, is stopped when its call returns. A thread inside the gate, which has got a
+ * signal that another one has sent, does not wait here: the GPU cannot be freed before it is out.
  */
 static void take_stop(const siginfo_t *info)
 {
@@ -279,7 +281,8 @@ static void take_stop(const siginfo_t *info)
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&stop.came, true, __ATOMIC_RELEASE);
 	wake_up();
-	while (is_of_this_process(info) && __atomic_load_n(&stop.ended, __ATOMIC_ACQUIRE) == ended)
+	while (is_of_this_process(info) && !gate_has_entered() &&
+	       __atomic_load_n(&stop.ended, __ATOMIC_ACQUIRE) == ended)
 		syscall(SYS_futex, &stop.ended, FUTEX_WAIT_PRIVATE, ended, NULL, NULL, 0);
 }
 
