@@ -431,28 +431,67 @@ void snapshot_dir_inherit(const char *path, bool (*is_base)(int dir))
 		close(from);
 }
 
-/* A process image, and a part, is a flat directory of files. */
-static void remove_directory(int dir, const char *name)
+static bool is_of_image(int dir, const char *name)
+{
+	static const char criu[] = ".img", memory[] = "shm-"; /* memory: FORMAT.md */
+	size_t length = strlen(name), suffix = strlen(criu);
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
+	       ((length > suffix && !strcmp(name + length - suffix, criu)) ||
+		!strncmp(name, memory, strlen(memory)) || !strcmp(name, "host.json"));
+}
+
+static bool is_image(int dir)
+{
+	DIR *entries = snapshot_dir_list(dir);
+	struct dirent *entry;
+	bool is = entries;
+
+	while (is && (entry = readdir(entries)))
+		is = is_dots(entry->d_name) || is_of_image(dir, entry->d_name);
+	if (entries)
+		closedir(entries);
+	return is;
+}
+
+static uid_t owner_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? (uid_t)-1 : st.st_uid;
+}
+
+/*
+ * A process image is a flat directory, of the user who has run CRIU: perhaps ours, as root has for another user's
+ * snapshot. That user may have given its name to any directory of ours, so what has other files stays.
+ */
+static void remove_image(int dir, const char *name)
 {
 	int fd = open_directory(dir, name);
+	uid_t owner = fd < 0 ? (uid_t)-1 : owner_of(fd);
 
-	if (fd >= 0) {
+	if (fd >= 0 && (owner == owner_of(dir) || owner == geteuid()) && is_image(fd))
 		snapshot_dir_empty(fd);
+	if (fd >= 0)
 		close(fd);
-	}
 	unlinkat(dir, name, AT_REMOVEDIR);
 }
 
-/* A part stays that a process may have its memory in, or reads or writes. */
-static void remove_part(int parts, const char *name)
+/*
+ * A part, which is @owner's, is a flat directory, too. It stays if a process may have its memory in it, or reads or
+ * writes it.
+ */
+static void remove_part(int parts, const char *name, uid_t owner)
 {
 	int fd = open_directory(parts, name);
 	struct snapshot_error ignored;
-	bool used = fd < 0 || lock(fd, LOCK_EX, &ignored) ||
-		    snapshot_in_use_check(fd, getpid(), &ignored);
 
-	if (!used)
-		remove_directory(parts, name);
+	if (fd >= 0 && owner_of(fd) == owner && !lock(fd, LOCK_EX, &ignored) &&
+	    !snapshot_in_use_check(fd, getpid(), &ignored)) {
+		snapshot_dir_empty(fd);
+		unlinkat(parts, name, AT_REMOVEDIR);
+	}
 	if (fd >= 0)
 		snapshot_dir_close(fd);
 }
@@ -465,7 +504,7 @@ static void remove_parts(int dir, const char *name)
 
 	while (entries && (entry = readdir(entries)))
 		if (!is_dots(entry->d_name))
-			remove_part(fd, entry->d_name);
+			remove_part(fd, entry->d_name, owner_of(dir));
 	if (entries)
 		closedir(entries);
 	if (fd >= 0)
@@ -487,7 +526,7 @@ void snapshot_dir_clean(int dir,
 		    wanted(arg, kind, number))
 			continue;
 		if (kind == SNAPSHOT_HOST)
-			remove_directory(dir, entry->d_name);
+			remove_image(dir, entry->d_name);
 		else if (kind == SNAPSHOT_PARTS)
 			remove_parts(dir, entry->d_name);
 		else

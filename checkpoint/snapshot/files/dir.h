@@ -82,8 +82,8 @@ DIR *snapshot_dir_list(int dir);
 void snapshot_dir_empty(int dir);
 
 /*
- * Remove every file, process image and part, except those for which @wanted(arg, kind, number) is true, and parts that
- * a process may have its memory in (in_use.h).
+ * Remove every file, process image and part, except those for which @wanted(arg, kind, number) is true, parts that a
+ * process may have its memory in (in_use.h), and directories that are none of these whatever their names say.
  */
 void snapshot_dir_clean(int dir,
 			bool (*wanted)(const void *arg, enum snapshot_kind kind, uint32_t number),

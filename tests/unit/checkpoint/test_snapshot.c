@@ -414,6 +414,46 @@ START_TEST(a_part_that_others_read_stays)
 }
 END_TEST
 
+static void make_file(const char *in, const char *name)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), "%s/%s", in, name);
+	ck_assert_int_eq(close(open(path, O_WRONLY | O_CREAT, 0600)), 0);
+}
+
+/* As root cleans the directory of a user, who may have given such names to any directory. */
+START_TEST(directories_that_are_only_called_so_stay)
+{
+	char image[100], foreign[100], parts[100], part[120];
+	int dir;
+
+	snprintf(image, sizeof(image), "%s/host-6", directory);
+	snprintf(foreign, sizeof(foreign), "%s/host-7", directory);
+	snprintf(parts, sizeof(parts), "%s/parts-1", directory);
+	snprintf(part, sizeof(part), "%s/7", parts);
+	ck_assert(!mkdir(directory, 0700) && !mkdir(image, 0700) && !mkdir(foreign, 0700) &&
+		  !mkdir(parts, 0700) && !mkdir(part, 0700));
+	for (int i = 0; i < 2; i++) {
+		make_file(i ? foreign : image, "host.json");
+		make_file(i ? foreign : image, "pages-1.img");
+		make_file(i ? foreign : image, "shm-0");
+	}
+	make_file(foreign, "diary");
+	make_file(part, "diary");
+	if (geteuid() == 0)
+		ck_assert_int_eq(chown(directory, 12345, -1), 0);
+	dir = open(directory, O_RDONLY | O_DIRECTORY);
+	snapshot_dir_clean(dir, none_wanted, NULL);
+	ck_assert_int_eq(access(image, F_OK), -1);
+	strcat(foreign, "/diary");
+	ck_assert_int_eq(access(foreign, F_OK), 0);
+	if (geteuid() == 0)
+		ck_assert_int_eq(access(part, F_OK), 0);
+	close(dir);
+}
+END_TEST
+
 START_TEST(contents_may_come_from_a_file)
 {
 	struct snapshot_region region = {BASE, CHUNKS * SNAPSHOT_CHUNK, 0};
@@ -895,6 +935,7 @@ int main(void)
 	tcase_add_test(tc, a_directory_can_be_used_whatever_the_umask);
 	tcase_add_test(tc, a_kept_directory_is_not_written);
 	tcase_add_test(tc, a_part_that_others_read_stays);
+	tcase_add_test(tc, directories_that_are_only_called_so_stay);
 	tcase_add_test(tc, contents_may_come_from_a_file);
 	tcase_add_test(tc, contents_may_come_later);
 	tcase_add_test(tc, a_child_has_no_file_of_it);
