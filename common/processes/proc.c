@@ -2,6 +2,7 @@
 #include "common/processes/proc.h"
 
 #include "common/protocol/rundir.h"
+#include "common/system/shortage.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -104,8 +105,12 @@ static bool has_ended(pid_t pid)
 	if (!threads)
 		return errno == ENOENT;
 	/* The first thread may end long before the others do. */
-	while ((!state || state == 'Z' || state == 'X') && (entry = readdir(threads)))
+	while ((!state || state == 'Z' || state == 'X') && (entry = readdir(threads))) {
+		errno = 0;
 		state = host_process(atoi(entry->d_name), &parent);
+		if (!state && is_shortage(-errno))
+			state = '?';
+	}
 	closedir(threads);
 	return !state || state == 'Z' || state == 'X';
 }

@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import resource
 import signal
 
 from jointlib import Pauser, pact
@@ -24,6 +25,25 @@ def ranks_that_share_memory_go_and_come_back():
     job = Sharing()
     stopped_and_restored(job)
     if not stands_in():
+        job.finish()
+
+
+def limit_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@unsanitized
+def few_descriptors_are_raised():
+    """A restore of many reads all parts at once, by several threads each."""
+    job = Sharing("--ballast", 64)
+    path = directory()
+    cudaw_ok("snapshot", "--stop", job.engines[0], path, preexec_fn=limit_descriptors)
+    equal(job.states(), "", "what runs of it")
+    if stands_in():
+        check("no real CRIU" in refused("restore", path, preexec_fn=limit_descriptors), "something does not fit")
+    else:
+        cudaw_ok("restore", path, preexec_fn=limit_descriptors)
+        job.goes_on()
         job.finish()
 
 
@@ -209,4 +229,5 @@ def the_last_word_of_a_command_that_has_ended_counts():
 allow_stand_in()
 main(a_command_that_is_killed_with_its_children, a_second_one_writes_what_has_changed,
      one_that_has_only_initialised_cuda, one_that_watches_the_gpu_by_nvml, those_that_watch_may_end_meanwhile,
-     they_run_on_when_the_command_is_done_or_killed, the_last_word_of_a_command_that_has_ended_counts, ranks_that_share_memory_go_and_come_back)
+     they_run_on_when_the_command_is_done_or_killed, the_last_word_of_a_command_that_has_ended_counts, ranks_that_share_memory_go_and_come_back,
+     few_descriptors_are_raised)

@@ -3,6 +3,7 @@
 
 #include "common/protocol/rundir.h"
 #include "common/processes/proc.h"
+#include "common/system/shortage.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,17 +154,25 @@ bool process_is_of(const struct process *process, uid_t owner)
 	return owner == 0 || (process->uid == owner && process->one_user);
 }
 
+/* Why a process was not found, after errno was 0: it has ended, or could not be looked for. */
+static int why_not_found(void)
+{
+	return is_shortage(-errno) ? -errno : -ESRCH;
+}
+
 int process_open(const struct process *process)
 {
-	int fd = syscall(SYS_pidfd_open, process->pid, 0);
+	int fd = syscall(SYS_pidfd_open, process->pid, 0), err;
 
 	if (fd < 0)
 		return errno == EPERM ? -ENOSYS : -errno;
 	/* The descriptor pins the process: this lookup is of the same process. */
+	errno = 0;
 	if (process_is_there(process))
 		return fd;
+	err = why_not_found();
 	close(fd);
-	return -ESRCH;
+	return err;
 }
 
 int process_signal(const struct process *process, uid_t owner, int signal)
@@ -172,14 +182,25 @@ int process_signal(const struct process *process, uid_t owner, int signal)
 
 	if (fd < 0)
 		return fd;
+	errno = 0;
 	if (!process_find(process->pid, &now))
-		err = -ESRCH;
+		err = why_not_found();
 	else if (!process_is_of(&now, owner))
 		err = -EPERM;
 	else if (syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0))
 		err = -errno;
 	close(fd);
 	return err;
+}
+
+void process_allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 bool process_can_signal(void)

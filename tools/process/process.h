@@ -57,17 +57,23 @@ double process_age_ms(const struct process *process);
 bool process_is_of(const struct process *process, uid_t owner);
 
 /*
- * A descriptor of @process, which can be read when it has ended, or a negative errno: -ESRCH if it has ended, -ENOSYS
- * as process_signal().
+ * A descriptor of @process, which can be read when it has ended, or a negative errno: -ESRCH if it has ended, a shortage
+ * (common/system/shortage.h), -ENOSYS as process_signal().
  */
 int process_open(const struct process *process);
 
 /*
  * Send @signal to @process, and to no other process, if it still belongs to @owner. Returns 0 or a
- * negative errno: -ESRCH if it has ended, -EPERM if it belongs to another user now, -ENOSYS if the
+ * negative errno: -ESRCH if it has ended, a shortage, -EPERM if it belongs to another user now, -ENOSYS if the
  * kernel is older than 5.3 or a seccomp filter forbids pidfd_open().
  */
 int process_signal(const struct process *process, uid_t owner, int signal);
+
+/*
+ * Let this process, and what it starts, have as many descriptors as it may (RLIMIT_NOFILE): a job of several processes
+ * needs more than the usual 1024.
+ */
+void process_allow_descriptors(void);
 
 /* Whether process_signal() works here; and why it does not. */
 #define PROCESS_CANNOT_SIGNAL \

@@ -5,6 +5,7 @@
 #include "tests/check_suite.h"
 #include "common/processes/proc.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,8 +52,10 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 			 shown.switches);
 		return fmemopen(text, strlen(text), "r");
 	}
-	if (!shown.call)
+	if (!shown.call) {
+		errno = EACCES;
 		return NULL;
+	}
 	shown.switches += shown.leaves;
 	shown.leaves = false;
 	strcpy(text, shown.call);
@@ -192,6 +195,27 @@ START_TEST(one_that_cannot_be_looked_at)
 }
 END_TEST
 
+/* Not without a descriptor either, nor with one or two. */
+START_TEST(none_is_killed_in_words_only)
+{
+	struct rlimit limit, less;
+	bool killed;
+	int next = dup(0);
+
+	close(next);
+	signal(SIGCHLD, SIG_IGN);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	less = limit;
+	less.rlim_cur = next + _i;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &less), 0);
+	killed = tree_kill(&tree);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(killed, kill(tree.pids[i], 0) && errno == ESRCH);
+	ck_assert(killed);
+}
+END_TEST
+
 /* What was killed while it was stopped, as for memory, has an image that nothing is missing in. */
 START_TEST(one_that_is_killed)
 {
@@ -322,6 +346,7 @@ int main(void)
 	tcase_add_loop_test(tc, one_that_is_stopped_again, 0, 2);
 	tcase_add_test(tc, one_that_has_not_left_the_processor);
 	tcase_add_loop_test(tc, one_that_cannot_be_looked_at, 0, 2);
+	tcase_add_loop_test(tc, none_is_killed_in_words_only, 0, 3);
 	tcase_add_loop_test(tc, one_that_is_killed, 0, 2);
 	tcase_add_test(tc, one_whose_number_is_reused);
 	tcase_add_test(tc, one_of_another_user);

@@ -7,6 +7,7 @@
 #include "tools/command/snapshot/opened.h"
 #include "tools/command/output.h"
 #include "tools/command/snapshot/restoring.h"
+#include "tools/process/process.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -213,5 +214,6 @@ int cmd_restore(int argc, char **argv)
 		complain("--check has no --json");
 		return usage_error("restore");
 	}
+	process_allow_descriptors();
 	return run(&r, argv[optind]);
 }

@@ -302,15 +302,23 @@ static void disown(void)
 		;
 }
 
-/* All that is there now: the job's process may have run, and made others. Stopped first, none sees another one end. */
-static void end_processes(const struct restoring *r, const struct job_directory *directory,
+/*
+ * All that is there now: the job's process may have run, and made others; or there was no descriptor to find them with.
+ * Stopped first, none sees another one end.
+ */
+static void end_processes(struct restoring *r, const struct job_directory *directory,
 			  struct tree *tree)
 {
+	bool any = tree->n;
 	struct process self;
 
+	/* They have descriptors, too. */
+	drop_readings(r);
 	disown();
 	if (process_find(getpid(), &self))
 		tree_stop_below(tree, &self, 0);
+	if (!any && !tree->n)
+		return;
 	if (tree_kill(tree))
 		complain("%s: the new processes were killed; the snapshot is unchanged", r->path);
 	else
@@ -508,6 +516,7 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	struct job_directory directory;
 	struct tree tree = {.n = 0};
 	int ret, images;
+	bool started;
 
 	if (make_runtime_dir(r) || make_socket_directories(r))
 		return EXIT_FAILED;
@@ -519,11 +528,12 @@ int restoring_run(struct restoring *r, struct job_transfer *resume)
 	/* A Ctrl-C must not leave processes that are stopped, or do not know where the snapshot is now. */
 	criu_hold_signals(true);
 	ret = memory_files_make(&r->memory_files, images, &error);
+	started = !ret;
 	ret = ret ? opened_refuse(r->path, ret, &error) : start_stopped(r, images, &tree);
 	close(images);
 	if (!ret)
 		ret = let_run(r, &directory, &tree, resume);
-	if (ret && !r->left && tree.n)
+	if (ret && !r->left && started)
 		end_processes(r, &directory, &tree);
 	if (ret && !r->left)
 		memory_files_unmake(&r->memory_files);

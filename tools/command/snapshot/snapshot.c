@@ -10,6 +10,7 @@
 #include "tools/command/paused_by_driver.h"
 #include "tools/command/snapshot/taking.h"
 #include "tools/job/targets.h"
+#include "tools/process/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -340,5 +341,6 @@ int cmd_snapshot(int argc, char **argv)
 	t.target = argv[optind];
 	/* A write beyond the limit of the file size fails: the job is to run on then. */
 	signal(SIGXFSZ, SIG_IGN);
+	process_allow_descriptors();
 	return run(&t, argc - optind > 1 ? argv[optind + 1] : NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "common/protocol/rundir.h"
 #include "common/processes/proc.h"
+#include "common/system/shortage.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -118,7 +119,9 @@ static void signal_one(const struct tree *tree, size_t i, int signal)
 {
 	struct process process = {.pid = tree->pids[i], .start = tree->starts[i]};
 
-	process_signal(&process, tree->owner, signal);
+	/* Without a descriptor nobody can make sure that the PID is still its own: as good as certain, among our own. */
+	if (is_shortage(process_signal(&process, tree->owner, signal)))
+		kill(process.pid, signal);
 }
 
 /* Send it to the processes from @first on, except those that were stopped already if @all is false. */
@@ -275,12 +278,18 @@ bool tree_stayed_stopped(const struct tree *tree)
 	return !tree_was_continued(tree);
 }
 
-/* The process still has its PID: it runs, or its parent has not called wait(2). */
+/*
+ * The process still has its PID: it runs, or its parent has not called wait(2). Without a descriptor it may be another
+ * process that has it.
+ */
 static bool has_its_number(const struct tree *tree, size_t i)
 {
 	struct rundir_process process;
 
-	return rundir_process(tree->pids[i], &process) && process.start == tree->starts[i];
+	errno = 0;
+	if (rundir_process(tree->pids[i], &process))
+		return process.start == tree->starts[i];
+	return is_shortage(-errno) && (!kill(tree->pids[i], 0) || errno != ESRCH);
 }
 
 bool tree_kill(const struct tree *tree)
