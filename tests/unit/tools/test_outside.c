@@ -514,13 +514,22 @@ START_TEST(pipes_with_a_path_have_both_ends_here)
 }
 END_TEST
 
-/* Whether the socket to the parent is in the way if @job is the process that uses CUDA. */
+/* Whether the socket to the parent is in the way if @job is the process that uses CUDA; also if TCP may be closed. */
 static bool is_socket_in_the_way(pid_t job)
 {
-	char text[64];
+	struct tcp_sockets closable = {0};
+	char text[160];
+	bool is;
 
-	snprintf(text, sizeof(text), "is a Unix socket to %d (cudawd)", getppid());
-	return is_a_reason(text, job, NULL);
+	snprintf(
+		text, sizeof(text),
+		"is a Unix socket to %d (cudawd), which is not part of the job: end that process, or let the "
+		"program close the socket",
+		getppid());
+	is = is_a_reason(text, job, NULL);
+	ck_assert_int_eq(is_a_reason(text, job, &closable), is);
+	ck_assert_uint_eq(closable.n, 0);
+	return is;
 }
 
 START_TEST(a_connection_to_cudawd_is_in_the_way_except_the_jobs_own)

@@ -357,7 +357,8 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		if (is_job(reasons, o->pid) && is_daemon(path, process))
 			continue;
 		give(reasons,
-		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job",
+		     "descriptor %d of %s is a Unix socket to %s%s%s, which is not part of the job: "
+		     "end that process, or let the program close the socket",
 		     o->fd, label(o->pid, name), process, *path ? " at " : "", path);
 	}
 	if (netlink >= 0)
