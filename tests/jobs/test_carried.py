@@ -182,6 +182,17 @@ def a_deleted_file_of_some_size():
         runs_on(job, r"CRIU: Can't dump ghost file .* of [0-9]+ size", code=1)
 
 
+def a_file_that_has_another_name():
+    path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "file")
+    with open(path, "w+b") as file:
+        os.link(path, f"{path}.again")
+        os.unlink(path)
+        job = with_descriptor(file.fileno())
+        said = rf"descriptor {file.fileno()} of PID \(counter\) is a file that has lost its name, .*: {path} \(deleted\)"
+        check(re.search(said.replace("PID", str(job.pid)), refused("snapshot", "--check", job.pid, code=6)), said)
+        runs_on(job, said)
+
+
 class InTerminal(Counting):
     """A job of two processes with a terminal, as a shell would start it. The second one says all that is typed."""
 
@@ -486,7 +497,7 @@ if __name__ == "__main__":
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
          a_descriptor_under_way,
-         a_deleted_file_of_some_size, a_terminal, nothing_is_started_where_a_file_has_changed,
+         a_deleted_file_of_some_size, a_file_that_has_another_name, a_terminal, nothing_is_started_where_a_file_has_changed,
          mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,
          paths_of_any_bytes, a_working_directory_that_was_removed, a_process_that_nobody_waited_for,

@@ -25,6 +25,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -511,6 +512,32 @@ START_TEST(pipes_with_a_path_have_both_ends_here)
 	}
 	ck_assert_int_gt(wait(&status), 0);
 	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* Not one that has no name, nor one that is called so; nor one in memory that is mapped: memory_files.h has it. */
+START_TEST(files_that_have_another_name_are_found)
+{
+	char path[64], other[96], deleted[96];
+	static const char text[] = " is a file that has lost its name, and has another one: ";
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/test_outside-%d", _i ? "/dev/shm" : "/tmp", getpid());
+	snprintf(other, sizeof(other), "%s-other", path);
+	snprintf(deleted, sizeof(deleted), "%s (deleted)", path);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(link(path, other), 0);
+	ck_assert(!is_a_reason(text, getpid(), NULL));
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert(is_a_reason(text, getpid(), NULL));
+	ck_assert(is_a_reason(deleted, getpid(), NULL));
+	ck_assert_ptr_ne(mmap(NULL, 1, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	ck_assert_int_eq(is_a_reason(text, getpid(), NULL), !_i);
+	ck_assert_int_eq(rename(other, deleted), 0);
+	ck_assert(!is_a_reason(text, getpid(), NULL));
+	ck_assert_int_eq(unlink(deleted), 0);
+	ck_assert(!is_a_reason(text, getpid(), NULL));
 }
 END_TEST
 
@@ -1011,6 +1038,7 @@ int main(void)
 	tcase_add_test(tc, connections_that_are_being_made);
 	tcase_add_loop_test(tc, connections_by_unix_sockets_are_accepted, 0, REQUEST + 1);
 	tcase_add_loop_test(tc, pipes_with_a_path_have_both_ends_here, 0, 2);
+	tcase_add_loop_test(tc, files_that_have_another_name_are_found, 0, 2);
 	tcase_add_test(tc, a_connection_to_cudawd_is_in_the_way_except_the_jobs_own);
 	tcase_add_test(tc, connections_come_to_rest_and_are_repaired);
 	tcase_add_test(tc, addresses_are_read_as_they_are_written);

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,21 +51,52 @@ static bool is_queue(const char *target, const struct descriptor *opened)
 	return !statfs(path, &found) && found.f_type == QUEUES;
 }
 
-/* fifo(7): a pipe that has a path, too. Its file system answers from what it knows, as it may be away. */
-static bool is_fifo(const char *target, struct descriptor *opened)
+/* Whether the file is at its path, though that ends as that of a deleted one. */
+static bool is_there(const char *target, const struct descriptor *opened, const struct statx *st)
+{
+	char path[PATH_MAX + 32];
+	struct statx found;
+
+	snprintf(path, sizeof(path), "/proc/%d/root%s", opened->pid, target);
+	return !statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_INO, &found) &&
+	       found.stx_ino == st->stx_ino && found.stx_dev_major == st->stx_dev_major &&
+	       found.stx_dev_minor == st->stx_dev_minor;
+}
+
+/* proc_pid_fd(5); and NFS keeps a file that was removed under such a name while it is open. */
+static bool has_lost_name(const char *target, const struct descriptor *opened,
+			  const struct statx *st)
+{
+	static const char suffix[] = " (deleted)", nfs[] = "/.nfs";
+	size_t length = strlen(target);
+	struct statfs found;
+	char path[64];
+
+	if (!st->stx_nlink)
+		return false;
+	if (length > strlen(suffix) && !strcmp(target + length - strlen(suffix), suffix))
+		return !is_there(target, opened, st);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", opened->pid, opened->fd);
+	return !strncmp(strrchr(target, '/'), nfs, strlen(nfs)) && !statfs(path, &found) &&
+	       found.f_type == NFS_SUPER_MAGIC;
+}
+
+/* Its file system answers from what it knows, as it may be away. */
+static enum descriptor_kind find_kind_of_file(const char *target, struct descriptor *opened)
 {
 	struct statx st;
 	char path[64];
 
-	if (*target != '/')
-		return false;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", opened->pid, opened->fd);
-	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &st) ||
-	    !S_ISFIFO(st.stx_mode))
-		return false;
+	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO | STATX_NLINK, &st))
+		return DESCRIPTOR_OTHER;
+	if (S_ISREG(st.stx_mode) && has_lost_name(target, opened, &st))
+		return DESCRIPTOR_RENAMED;
+	if (!S_ISFIFO(st.stx_mode))
+		return DESCRIPTOR_OTHER;
 	opened->device = makedev(st.stx_dev_major, st.stx_dev_minor);
 	opened->inode = st.stx_ino;
-	return true;
+	return DESCRIPTOR_PIPE;
 }
 
 static bool classify(const char *target, struct descriptor *opened)
@@ -80,8 +112,8 @@ static bool classify(const char *target, struct descriptor *opened)
 	else
 		opened->kind = find_kind(target);
 	opened->inode = inode;
-	if (opened->kind == DESCRIPTOR_OTHER && is_fifo(target, opened))
-		opened->kind = DESCRIPTOR_PIPE;
+	if (opened->kind == DESCRIPTOR_OTHER && *target == '/')
+		opened->kind = find_kind_of_file(target, opened);
 	if (opened->kind == DESCRIPTOR_OTHER && is_queue(target, opened)) {
 		opened->kind = DESCRIPTOR_REFUSED;
 		target = "a POSIX message queue";

@@ -18,6 +18,7 @@ enum descriptor_kind {
 	DESCRIPTOR_GPU,
 	DESCRIPTOR_TIMER,   /* timerfd_create(2) */
 	DESCRIPTOR_PROCESS, /* pidfd_open(2) */
+	DESCRIPTOR_RENAMED, /* a file that has lost the name by which it was opened, and has another */
 	DESCRIPTOR_REFUSED, /* CRIU does not take it; @target says what it is */
 };
 

@@ -5,6 +5,7 @@
 #include "common/protocol/rundir.h"
 #include "common/processes/maps.h"
 #include "common/processes/proc.h"
+#include "common/system/memory_fs.h"
 #include "tools/process/criu/descriptors.h"
 #include "tools/process/criu/unix_sockets.h"
 
@@ -428,6 +429,40 @@ static void look_at_kinds(const struct tree *tree, const struct descriptors *min
 	}
 }
 
+/* Whether memory_files.h gives the file the name back while CRIU works. */
+static bool is_carried(const struct tree *tree, const char *link, const char *name)
+{
+	bool is_mapped = false;
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < tree->n && !is_mapped; i++)
+		is_mapped = maps_find(tree->pids[i], name, path) > 0;
+	return is_mapped && memory_fs(link);
+}
+
+/* CRIU would make a name for such a file, which would stay (--link-remap). */
+static void look_at_names(const struct tree *tree, const struct descriptors *mine,
+			  struct reasons *reasons)
+{
+	char link[64], path[PATH_MAX], name[LABEL_SIZE];
+
+	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
+		const struct descriptor *o = &mine->all[i];
+		ssize_t len;
+
+		if (o->kind != DESCRIPTOR_RENAMED)
+			continue;
+		snprintf(link, sizeof(link), "/proc/%d/fd/%d", o->pid, o->fd);
+		len = readlink(link, path, sizeof(path) - 1);
+		path[len > 0 ? len : 0] = '\0';
+		if (len > 0 && !is_carried(tree, link, path))
+			give(reasons,
+			     "descriptor %d of %s is a file that has lost its name, and has another one: "
+			     "close it, or remove its other name: %s",
+			     o->fd, label(o->pid, name), path);
+	}
+}
+
 /* The driver's checkpoint takes the GPU files of the jobs. */
 static void look_at_gpus(const struct tree *tree, const struct descriptors *mine,
 			 struct reasons *reasons)
@@ -633,6 +668,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		look_at_directories(tree, &reasons);
 		look_at_timers(&mine, &reasons);
 		look_at_kinds(tree, &mine, &reasons);
+		look_at_names(tree, &mine, &reasons);
 		look_at_gpus(tree, &mine, &reasons);
 		look_at_networks(tree, &mine, &others, ports, closable, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
