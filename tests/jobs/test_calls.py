@@ -152,6 +152,19 @@ def memory_of_ordered_frees_goes_back():
         check("right" in job.result(), f"frees {case}")
 
 
+def a_first_capture_begins_beside_a_question():
+    job = Job("frees", "ordered-captured-first", env={**HELD, "CUDAW_SIM_HELD_CALL": "cuEventQuery"})
+    job.wait_line("holding")
+    hold("call")
+    job.tell()
+    job.until(lambda: held_back("call"), 30, "cudaw asks about the event of the free")
+    job.tell()
+    job.until(lambda: job.lines.count("holding") == 3, 30, "the capture has begun")
+    let_go("call")
+    job.tell()
+    check("right" in job.result(), "the capture was broken")
+
+
 def memory_of_a_dmabuf_serves_nobody_else():
     check("right" in Job("frees", "dmabuf").result(), "frees dmabuf")
 
@@ -254,6 +267,6 @@ main(threads_through_20_pauses, threads_in_several_contexts, several_devices,
      not_by_tsan(a_fork_while_the_driver_is_bound),
      ordered_frees_are_asked_about_a_few_at_a_time, ordered_frees_pass_apart_from_others,
      a_pool_gives_a_stream_what_it_has_freed, frees_for_which_there_are_no_events,
-     frees_that_cannot_wait_are_put_off, memory_of_ordered_frees_goes_back, memory_of_a_dmabuf_serves_nobody_else,
+     frees_that_cannot_wait_are_put_off, a_first_capture_begins_beside_a_question, memory_of_ordered_frees_goes_back, memory_of_a_dmabuf_serves_nobody_else,
      memory_of_a_descriptor_that_is_closed_serves_allocations, freed_memory_is_there_for_variables,
      freed_memory_is_there_for_changes, nothing_leaks, *shared("frees.py"))

@@ -741,6 +741,33 @@ static void ordered_idle(void)
 	hold();
 }
 
+/* Asks whether the free has passed: the test holds that up. */
+static void *ask_about_free(void *other)
+{
+	CALL(cuCtxSetCurrent(ctx));
+	CALL(cuStreamSynchronize(other));
+	return NULL;
+}
+
+/* The first capture of the process begins while another thread asks. */
+static void ordered_captured_first(void)
+{
+	CUdeviceptr ptr = alloc(4 * MIB);
+	CUstream other;
+	pthread_t asker;
+	CUgraph graph;
+
+	CALL(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	CALL(cuMemFreeAsync(ptr, stream));
+	hold();
+	pthread_create(&asker, NULL, ask_about_free, other);
+	hold();
+	CALL(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	hold();
+	pthread_join(asker, NULL);
+	CALL(cuStreamEndCapture(stream, &graph));
+}
+
 /* Who has a dma-buf of freed memory goes on to use it: no other allocation gets this memory. */
 static void dmabuf(void)
 {
@@ -825,6 +852,7 @@ static const struct {
 	{"two-threads", two_threads},
 	{"ordered-synchronized", ordered_synchronized},
 	{"ordered-idle", ordered_idle},
+	{"ordered-captured-first", ordered_captured_first},
 	{"dmabuf", dmabuf},
 	{"descriptor-closed", descriptor_closed},
 };

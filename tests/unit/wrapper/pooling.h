@@ -125,6 +125,12 @@ static inline CUresult wait_event(CUstream stream, CUevent event, unsigned int h
 	return CUDA_SUCCESS;
 }
 
+static inline CUresult exchange_mode(CUstreamCaptureMode *mode)
+{
+	*mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	return CUDA_SUCCESS;
+}
+
 static struct pool pool;
 
 static inline void setup(void)
@@ -140,6 +146,7 @@ static inline void setup(void)
 	real.cuEventRecord = event_record;
 	real.cuEventQuery = event_query;
 	real.cuStreamWaitEvent = wait_event;
+	real.cuThreadExchangeStreamCaptureMode = exchange_mode;
 	flags = CU_STREAM_NON_BLOCKING;
 	pool = (struct pool){.handle = HANDLE(2), .dependencies = true};
 }

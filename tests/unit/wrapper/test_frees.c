@@ -95,6 +95,12 @@ static CUresult event_destroy(CUevent destroyed)
 	return CUDA_SUCCESS;
 }
 
+static CUresult refuse_mode(CUstreamCaptureMode *mode)
+{
+	(void)mode;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static void begin(void)
 {
 	setup();
@@ -109,6 +115,7 @@ static void begin(void)
 	real.cuEventRecord = event_record;
 	real.cuEventQuery = event_query;
 	real.cuEventDestroy_v2 = event_destroy;
+	real.cuThreadExchangeStreamCaptureMode = refuse_mode;
 }
 
 /* Freed in the legacy stream, behind work that has not ended. */
@@ -328,12 +335,6 @@ END_TEST
 static CUmemoryPool handle = (CUmemoryPool)&pool;
 static CUdeviceptr allocated;
 
-static CUresult refuse_mode(CUstreamCaptureMode *mode)
-{
-	(void)mode;
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 static CUresult alloc_pooled(void)
 {
 	return pools_alloc(&allocated, SIZE, &handle, CU_STREAM_LEGACY);
@@ -345,7 +346,6 @@ static struct pool *pool_begin(void)
 	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 
-	real.cuThreadExchangeStreamCaptureMode = refuse_mode;
 	pool_created(handle, &props);
 	return pool_find(handle);
 }

@@ -45,8 +45,7 @@ CUstreamCaptureMode fence_relax(void)
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 	/* If the mode is relaxed, or the call fails, there is nothing to set back. */
-	if (__atomic_load_n(&captured, __ATOMIC_RELAXED))
-		real.cuThreadExchangeStreamCaptureMode(&mode);
+	real.cuThreadExchangeStreamCaptureMode(&mode);
 	return mode;
 }
 
@@ -115,7 +114,7 @@ void fence_reserve(CUcontext ctx)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	/* Not fence_relax(): the first capture may begin now. */
+	/* In another mode the allocation might break a capture. */
 	if (__atomic_load_n(&last, __ATOMIC_RELAXED) == ctx ||
 	    real.cuThreadExchangeStreamCaptureMode(&mode))
 		return;

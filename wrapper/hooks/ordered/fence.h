@@ -36,7 +36,7 @@ CUresult fence_wait(CUcontext ctx);
 
 /*
  * Allow the thread what captures of other threads forbid, until fence_unrelax() with the mode that
- * this returns. Without captures in the process, both do nothing.
+ * this returns. Such a capture may also begin in between, the first of the process, too.
  */
 CUstreamCaptureMode fence_relax(void);
 void fence_unrelax(CUstreamCaptureMode mode);
