@@ -3,6 +3,7 @@
 """The machine's daemon among users who need not trust each other: what a job says keeps no memory from others."""
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import threading
@@ -10,7 +11,7 @@ import time
 
 from clilib import cudaw, equal, main
 from harness import check, until
-from memberlib import CAPACITY, MIB, UUID, Member, a_job, connected_by_another, node_daemon, say_memory
+from memberlib import CAPACITY, MIB, UUID, Member, a_job, connect, connected_by_another, node_daemon, say_memory
 
 QUICK = ("--quantum", "0.2")
 SIZE = 600 * MIB    # two do not fit
@@ -113,6 +114,26 @@ def nvml_blocked(path):
 
 def used():
     return json.loads(cudaw("turns", "--json").out)["gpus"][0]["used"]
+
+
+def test_new_gpus_all_the_time():
+    """Somebody who has not joined names one after the other. NVML does not say what it has of them."""
+    numbers = itertools.count()
+    with node_daemon("--quantum", "1000") as daemon:
+        member = Used(daemon, 0, "member", book={"others": CONTEXT}, listed=False)
+        member.wait("welcome")
+        until(lambda: used() == CONTEXT, 5, "NVML has answered")
+
+        def another_comes():
+            with connect(daemon.path) as connection:
+                connection.sendall(f"turns 1\nneed GPU-{next(numbers):08x}-0000-0000-0000-000000000000 0 0\n".encode())
+                daemon.passes(1)
+        with nvml_blocked(daemon.memory):
+            another_comes()
+            member.grow(SIZE)
+            until(lambda: another_comes() or member.mapped == SIZE, 5, "its allocation has memory")
+        named = next(numbers)
+        check(2 < named < 20, f"it has memory when {named} GPUs were named, a second apart")
 
 
 def test_an_answer_of_nvml_that_comes_late():

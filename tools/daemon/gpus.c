@@ -13,6 +13,7 @@
 
 #define LASTS_S   4    /* memory that others have is theirs */
 #define FRESH_MS  1000 /* of a sample by which an allocation is refused */
+#define NEW_PART  10   /* of the time, such a part at most is spent on waiting for new GPUs */
 #define RETURNS_S 10 /* a member that has left may join again (protocol.h), or its memory is free */
 
 static struct daemon_gpu gpus[TURNS_GPUS];
@@ -26,6 +27,10 @@ static struct second {
 	size_t used, other; /* SIZE_MAX: not known */
 	size_t mapped;
 } seconds[TURNS_GPUS][RETURNS_S + 1];
+
+/* New GPUs have held up decisions for so long, less a part of the time since; and whether one did at the last look. */
+static double held_up_ms, looked_ms;
+static bool is_held_up;
 
 static double began_ms;
 static int ngpus;
@@ -106,9 +111,18 @@ static bool is_under_way(void)
 	return false;
 }
 
+/* Of GPUs that were looked at before. Others may tell of new ones all the time. */
+static bool is_again_under_way(void)
+{
+	for (int i = 0; i < ngpus; i++)
+		if (gpus[i].asked && gpus[i].known)
+			return true;
+	return false;
+}
+
 void gpus_sample(double age_ms, double now)
 {
-	bool under_way = is_under_way();
+	bool under_way = is_again_under_way();
 
 	for (int i = 0; i < ngpus; i++) {
 		struct daemon_gpu *gpu = &gpus[i];
@@ -280,11 +294,36 @@ bool gpus_is_fresh(int i, double now)
 			      : gpus[i].asked_ms > gpus[i].taken_ms);
 }
 
+static bool is_waited_for(const struct daemon_gpu *gpu, double now)
+{
+	return (gpu->asked || !gpu->known) &&
+	       (!gpu->asked_ms || now - gpu->asked_ms < GPUS_PATIENCE_MS);
+}
+
+/* Whether decisions wait for new GPUs, if there are @some: any user may name new ones all the time. */
+static bool wait_for_new(bool some, double now)
+{
+	double passed = now - looked_ms;
+
+	held_up_ms += is_held_up ? passed : -passed / NEW_PART;
+	if (held_up_ms < 0)
+		held_up_ms = 0;
+	if (held_up_ms > GPUS_PATIENCE_MS)
+		held_up_ms = GPUS_PATIENCE_MS;
+	is_held_up = some;
+	looked_ms = now;
+	return some && held_up_ms < GPUS_PATIENCE_MS;
+}
+
 bool gpus_are_settled(double now)
 {
-	for (int i = 0; i < ngpus; i++)
-		if (gpus[i].asked || !gpus[i].known)
-			if (!gpus[i].asked_ms || now - gpus[i].asked_ms < GPUS_PATIENCE_MS)
-				return false;
-	return true;
+	bool settled = true, some = false;
+
+	for (int i = 0; i < ngpus; i++) {
+		if (gpus[i].known)
+			settled &= !is_waited_for(&gpus[i], now);
+		else
+			some |= is_waited_for(&gpus[i], now);
+	}
+	return !wait_for_new(some, now) && settled;
 }

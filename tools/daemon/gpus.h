@@ -96,7 +96,7 @@ void gpus_take(double now);
 
 /*
  * Whether nothing is to be waited for: no sample is under way, or for so long that NVML seems to
- * hang.
+ * hang. New GPUs hold up decisions for a tenth of the time at most, and once for that time more.
  */
 bool gpus_are_settled(double now);
 

@@ -8,6 +8,7 @@
 #include "tests/check_suite.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define UUID   "GPU-1"
 #define TOTAL  1000
@@ -30,12 +31,13 @@ bool rules_has_turns(const char *uuid)
 	return shared;
 }
 
-static int asked; /* how often NVML was */
+static int asked;          /* how often NVML was */
+static int asked_of_first; /* of that for UUID */
 
 int sampler_ask(const char *uuid)
 {
-	(void)uuid;
 	asked++;
+	asked_of_first += !strcmp(uuid, UUID);
 	return 0;
 }
 
@@ -61,10 +63,12 @@ static long mapped_on(int gpu, double since)
 	return mapped;
 }
 
+static bool some_use_it = true;
+
 static bool is_used(int gpu)
 {
 	(void)gpu;
-	return true;
+	return some_use_it;
 }
 
 static void end_users(int gpu)
@@ -94,15 +98,20 @@ static const struct daemon_gpu *begin(double began_ms)
 	return gpus_get(0);
 }
 
+static void answers(const char *uuid, size_t total, size_t free)
+{
+	answer = (struct sample){.total = total, .free = free};
+	snprintf(answer.uuid, sizeof(answer.uuid), "%s", uuid);
+	has_answer = true;
+	gpus_take(now);
+}
+
 /* For @ms NVML says four times a second that so much is @used, of which members say @has. */
 static void pass(double ms, size_t used, long has)
 {
 	mapped = has;
-	for (double end = now + ms; now < end; now += 250) {
-		answer = (struct sample){.uuid = UUID, .total = TOTAL, .free = TOTAL - used};
-		has_answer = true;
-		gpus_take(now);
-	}
+	for (double end = now + ms; now < end; now += 250)
+		answers(UUID, TOTAL, TOTAL - used);
 }
 
 START_TEST(memory_of_others_counts_when_it_has_lasted)
@@ -257,9 +266,7 @@ START_TEST(members_are_told_of_a_sample_first)
 	ck_assert_int_eq(nshown, 1);
 	ck_assert_int_eq(asked_after, 1);
 	/* NVML does not know the GPU. */
-	answer = (struct sample){.uuid = UUID};
-	has_answer = true;
-	gpus_take(now);
+	answers(UUID, 0, 0);
 	ck_assert_int_eq(nshown, 1);
 }
 END_TEST
@@ -289,6 +296,52 @@ START_TEST(one_that_joins_while_nvml_is_asked)
 }
 END_TEST
 
+static void answer_all(void)
+{
+	answers(UUID, TOTAL, TOTAL - 300);
+	for (int i = 1; gpus_get(i); i++)
+		answers(gpus_get(i)->uuid, 0, 0);
+}
+
+/* For @ms somebody names new ones, of which NVML tells at once. Returns for how long decisions were held up. */
+static double name_new_ones(double ms)
+{
+	static int number;
+	double held_up = 0;
+	char uuid[32];
+
+	some_use_it = false;
+	for (double end = now + ms; now < end; now += 10) {
+		snprintf(uuid, sizeof(uuid), "GPU-new-%d", number++);
+		ck_assert_int_ge(gpus_find(uuid), 0);
+		gpus_sample(1e9, now);
+		held_up += gpus_are_settled(now) ? 0 : 10;
+		gpus_sample(250, now);
+		answer_all();
+	}
+	return held_up;
+}
+
+START_TEST(new_ones_hold_up_nobody_for_long)
+{
+	begin(0);
+	now = 60000;
+	gpus_sample(0, now);
+	answer_all();
+	ck_assert(gpus_are_settled(now));
+	ck_assert_double_gt(name_new_ones(1000), 500);
+	ck_assert_double_le(name_new_ones(60000), GPUS_PATIENCE_MS);
+	ck_assert_int_gt(asked_of_first, 200);
+	/* Later there is time for that again. */
+	for (double end = now + 60000; now < end; now += 250) {
+		gpus_sample(250, now);
+		answer_all();
+		ck_assert(gpus_are_settled(now));
+	}
+	ck_assert_double_gt(name_new_ones(1000), 500);
+}
+END_TEST
+
 START_TEST(where_nobody_takes_turns)
 {
 	const struct daemon_gpu *gpu = begin(0);
@@ -296,9 +349,7 @@ START_TEST(where_nobody_takes_turns)
 	now = 60000;
 	ck_assert_uint_eq(gpu->capacity, TURNS_NO_LIMIT);
 	ck_assert_uint_eq(gpu->most, 0);
-	answer = (struct sample){.uuid = UUID};
-	has_answer = true;
-	gpus_take(now);
+	answers(UUID, 0, 0);
 	ck_assert(gpu->unknown);
 	ck_assert_uint_eq(gpu->most, 0);
 	pass(250, 0, -1); /* of its first sample it is not known whose memory it is */
@@ -326,6 +377,7 @@ int main(void)
 	tcase_add_test(cases, an_old_sample_is_not_fresh);
 	tcase_add_test(cases, members_are_told_of_a_sample_first);
 	tcase_add_test(cases, one_that_joins_while_nvml_is_asked);
+	tcase_add_test(cases, new_ones_hold_up_nobody_for_long);
 	tcase_add_test(cases, where_nobody_takes_turns);
 	suite_add_tcase(suite, cases);
 	return check_suite_run(suite);
