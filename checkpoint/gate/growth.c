@@ -248,6 +248,15 @@ bool growth_next(struct growth *growth)
 	return first;
 }
 
+bool growth_is_told(unsigned int serial)
+{
+	FOR_EACH_SLOT(s) {
+		if (__atomic_load_n(&s->word, __ATOMIC_SEQ_CST) == word_of(serial, STAGE_TOLD))
+			return !threads_ended(__atomic_load_n(&s->tid, __ATOMIC_RELAXED));
+	}
+	return false;
+}
+
 void growth_untold(void)
 {
 	FOR_EACH_SLOT(s) {

@@ -67,6 +67,9 @@ struct growth {
  */
 bool growth_next(struct growth *growth);
 
+/* Others were told of it, and it still waits for the answer. */
+bool growth_is_told(unsigned int serial);
+
 /* Nobody knows any more what was told: growth_next() tells it anew. */
 void growth_untold(void);
 

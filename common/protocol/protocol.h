@@ -254,7 +254,9 @@
  *				a context, wait. After "try" one that finds none again gets a new serial.
  *				If tries fail for 10 s, it fails. Its thread may be gone when the answer
  *				comes
- *	pinned SERIAL UUID BYTES	the same, during a stream capture: the job cannot come to rest
+ *	forget SERIAL	that allocation waits no more, though it has no answer: a signal has ended the
+ *				wait, or the thread has ended, or left it by longjmp()
+ *	pinned SERIAL UUID BYTES	the same as "grow", during a stream capture: the job cannot come to rest
  *				before the answer. Of the jobs on a GPU one waits so, others get "no"
  *
  *	ping			something waits for the daemon, which has said nothing for 2 s: it
@@ -458,6 +460,7 @@
 	X(MEMBER_BUSY, "busy", "")                    \
 	X(MEMBER_GROW, "grow", "nun")                 \
 	X(MEMBER_PINNED, "pinned", "nun")             \
+	X(MEMBER_FORGET, "forget", "n")               \
 	X(MEMBER_ENDS, "ends", "")                    \
 	X(MEMBER_STOPS, "stops", "")                  \
 	X(MEMBER_GOES, "goes", "")                    \

@@ -95,6 +95,23 @@ def an_allocation_that_memory_does_not_help():
     finish(other)
 
 
+def an_allocation_that_a_signal_ends():
+    """Its job waits no more, for cudawd as well."""
+    start_daemon()
+    other = started("other", CUDAW_TURNS_CLASS="interactive")
+    other.wait_steps(3)
+    job = Job("orders", name="first", env=ENV)
+    told(job, "alloc 8", "alloc: ok")
+    job.process.stdin.write(f"alloc {SIZE_MIB}\n")
+    until(lambda: job.pid in members() and members()[job.pid]["state"] == "waits", 5, "it waits")
+    job.send(signal.SIGINT)
+    job.wait_line("alloc: error 2")
+    until(lambda: members()[job.pid]["state"] in ("runs", "idle"), 5, "it waits no more")
+    told(job, "check", "check: every word right")
+    job.result()
+    finish(other)
+
+
 def two_that_fit():
     start_daemon()
     jobs = [started(name, 60) for name in ("first", "second")]
@@ -222,5 +239,5 @@ def a_python_job_told_to_end_out_of_its_turn():
 
 main(interrupted_out_of_its_turn, told_to_end_out_of_its_turn, an_exit_out_of_its_turn,
      unsanitized(a_python_job_told_to_end_out_of_its_turn), resumed_out_of_its_turn, two_that_do_not_fit,
-     two_whose_captures_wait, an_allocation_that_no_gpu_has, an_allocation_that_memory_does_not_help, two_that_fit,
-     the_daemon_is_killed, one_is_killed)
+     two_whose_captures_wait, an_allocation_that_no_gpu_has, an_allocation_that_memory_does_not_help,
+     an_allocation_that_a_signal_ends, two_that_fit, the_daemon_is_killed, one_is_killed)

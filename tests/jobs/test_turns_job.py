@@ -764,9 +764,11 @@ def growth_beside_other_things():
     lease.send(f"no {serial}")
     equal(orders.answer(), "alloc: error 2", "what is refused")
 
-    for _ in range(3):      # more often than there are slots would take long
+    for i in range(3):      # more often than there are slots would take long
+        left = serial
         orders.send("leave 64")
         serial, _ = lease.grow()
+        equal(f"forget {left}" in lease.seen, i > 0, f"whether it says that {left} waits no more")
         orders.interrupt()
         equal(orders.answer(), "leave: left", "a call that a signal handler leaves")
     lease.send(f"try {serial}")
@@ -817,9 +819,10 @@ def the_end_of_a_job_that_waits():
     for sig, status in ((signal.SIGTERM, 7), (signal.SIGINT, 0)):
         orders = Orders("--term-exit", 7)
         other, _ = hog()
-        orders.waits("alloc 64", 64 * MIB)
+        serial = orders.waits("alloc 64", 64 * MIB)
         orders.job.send(sig)
         if sig == signal.SIGINT:
+            equal(orders.lease.until("forget"), str(serial), "the allocation that waits no more")
             equal(orders.answer(), "alloc: error 2", "the allocation that a signal ends")
         equal(orders.job.wait_end(), status, "its exit status")
         orders.job.alive.remove(orders.job)

@@ -518,6 +518,9 @@ static bool take_report(struct member *m, const struct line *line, double now)
 	case MEMBER_PINNED:
 		take_grow(m, line, now);
 		return true;
+	case MEMBER_FORGET:
+		parties_forget(members_parties, m->id, line->number[0], now);
+		return true;
 	case MEMBER_ENDS:
 		member_note("ends", m, "a signal ends it: it gets its turn before others");
 		parties_ends(members_parties, m->id, now);

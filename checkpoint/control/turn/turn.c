@@ -4,17 +4,16 @@
 #include "checkpoint/control/job.h"
 #include "checkpoint/control/request.h"
 #include "checkpoint/control/server.h"
+#include "checkpoint/control/turn/turn_growths.h"
 #include "checkpoint/control/turn/turn_idle.h"
 #include "checkpoint/control/turn/turn_needs.h"
 #include "checkpoint/engine/engine.h"
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/gate/growth.h"
-#include "checkpoint/release/devices.h"
 #include "common/clock.h"
 #include "common/conf_file.h"
 #include "common/patience.h"
 #include "common/protocol/daemon.h"
-#include "common/protocol/lines.h"
 #include "common/system/forks.h"
 #include "common/system/hostmem.h"
 #include "common/settings.h"
@@ -313,7 +312,7 @@ static void notice_loss(void)
 		turn.without = (struct patience){0};
 		pr_info("the connection to the daemon has ended");
 	}
-	growth_untold();
+	turn_growths_untold();
 }
 
 static void take_end(const struct line *line)
@@ -365,7 +364,7 @@ bool turn_take(const struct request *r)
 		break;
 	case TURN_TRY:
 	case TURN_NO:
-		growth_answer(number, line->id == TURN_TRY);
+		turn_growths_answer(number, line->id == TURN_TRY);
 		break;
 	case TURN_BEHIND:
 		take_behind(line);
@@ -465,27 +464,6 @@ static void look_for_silence(void)
 	}
 }
 
-static void pass_growths(void)
-{
-	const struct gpu *devices;
-	struct growth growth;
-	size_t count;
-
-	devices = devices_all(&count);
-	while (growth_next(&growth)) {
-		/* The daemon takes no larger number, and no GPU has so much. */
-		if (growth.dev < 0 || (size_t)growth.dev >= count ||
-		    growth.bytes > lines_to_daemon.most) {
-			growth_answer(growth.serial, false);
-			continue;
-		}
-		turn_needs_say(turn.c, true);
-		turn_idle_forget();
-		server_say(turn.c, "%s %u %s %zu", growth.pinned ? "pinned" : "grow", growth.serial,
-			   devices[growth.dev].uuid, growth.bytes);
-	}
-}
-
 static bool has_memory(void)
 {
 	struct vmem_stats stats;
@@ -515,7 +493,7 @@ void turn_look(void)
 	if (turn.c && turn.welcome) {
 		say_news();
 		if (!turn.c->ended)
-			pass_growths();
+			turn_growths_tell(turn.c);
 		if (!turn.c->ended)
 			look_for_silence();
 	} else if (grows && is_without()) {

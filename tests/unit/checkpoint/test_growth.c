@@ -144,6 +144,29 @@ START_TEST(slots_of_ended_threads)
 }
 END_TEST
 
+START_TEST(what_was_told_still_waits)
+{
+	struct growth growth;
+	pthread_t thread;
+
+	growth_begin(wake);
+	ck_assert(growth_ask(0, 1, false));
+	growth = next();
+	ck_assert(growth_is_told(growth.serial) && !growth_is_told(growth.serial + 1));
+	growth_untold();
+	ck_assert(!growth_is_told(growth.serial));
+	growth = next();
+	growth_refuse_all();
+	ck_assert(!growth_is_told(growth.serial));
+	ck_assert(!wait_once());
+	pthread_create(&thread, NULL, ask_alone, NULL);
+	growth = next();
+	pthread_join(thread, NULL);
+	while (growth_is_told(growth.serial))
+		usleep(1000);
+}
+END_TEST
+
 /* Others are told of a few at a time, in the order of their beginning. */
 START_TEST(many_wait)
 {
@@ -343,6 +366,7 @@ int main(void)
 	tcase_add_test(tc, answers_reach_those_that_asked);
 	tcase_add_test(tc, the_wait_may_be_over_before_it_begins);
 	tcase_add_test(tc, slots_of_ended_threads);
+	tcase_add_test(tc, what_was_told_still_waits);
 	tcase_add_test(tc, many_wait);
 	tcase_add_test(tc, others_are_told_anew);
 	tcase_add_test(tc, a_thread_that_is_cancelled);

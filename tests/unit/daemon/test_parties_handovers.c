@@ -32,6 +32,29 @@ START_TEST(one_on_two_gpus_takes_turns)
 }
 END_TEST
 
+/* Another process of its job waits for an allocation of the same number. */
+START_TEST(an_allocation_that_waits_no_more)
+{
+	uint32_t waits[2];
+	struct turns_view view;
+
+	join_on("other", 0, 80, 80);
+	for (int i = 0; i < 2; i++) {
+		waits[i] = join_on("waits", 0, 10, 10);
+		parties_grow(w.parties, waits[i], 1, 0, 30 * MIB, w.now);
+	}
+	for (int i = 0; i < 2; i++) {
+		parties_look(w.parties, waits[1], w.now, &view);
+		ck_assert_str_eq(view.state, "waits");
+		parties_forget(w.parties, waits[0], 2, w.now);
+		parties_forget(w.parties, waits[i], 1, w.now);
+	}
+	parties_look(w.parties, waits[1], w.now, &view);
+	ck_assert_str_eq(view.state, "runs");
+	parties_check(w.parties);
+}
+END_TEST
+
 /* 30 MiB are missing on the first GPU: of its two processes each gives its part, and that on the other GPU nothing. */
 START_TEST(each_gives_what_its_gpu_lacks)
 {
@@ -672,6 +695,7 @@ int main(void)
 
 	tcase_add_checked_fixture(cases, parties_begin, parties_end);
 	tcase_add_test(cases, one_on_two_gpus_takes_turns);
+	tcase_add_test(cases, an_allocation_that_waits_no_more);
 	tcase_add_test(cases, each_gives_what_its_gpu_lacks);
 	tcase_add_test(cases, one_with_two_gpus_gives_the_same_part_of_each);
 	tcase_add_test(cases, one_with_two_gpus_that_takes_its_memory_back_gives_all);

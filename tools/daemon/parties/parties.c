@@ -446,6 +446,15 @@ void parties_pinned(struct parties *p, uint32_t id, uint32_t serial, double now)
 		turns_pinned(p->turns, m->party->member, serial_of(id, serial), now);
 }
 
+void parties_forget(struct parties *p, uint32_t id, uint32_t serial, double now)
+{
+	struct process *m = parties_find(p, id);
+	uint64_t known = serial_of(id, serial);
+
+	if (m)
+		turns_forget(p->turns, m->party->member, known, known, now);
+}
+
 void parties_ends(struct parties *p, uint32_t id, double now)
 {
 	struct process *m = parties_find(p, id);

@@ -88,6 +88,8 @@ bool parties_is_out(struct parties *p, uint32_t id);
 void parties_grow(struct parties *p, uint32_t id, uint32_t serial, int gpu, uint64_t bytes,
 		  double now);
 void parties_pinned(struct parties *p, uint32_t id, uint32_t serial, double now);
+/* The allocation waits no more. */
+void parties_forget(struct parties *p, uint32_t id, uint32_t serial, double now);
 /* Others of its job that are out are to come back, too. */
 void parties_ends(struct parties *p, uint32_t id, double now);
 void parties_freed(struct parties *p, uint32_t id, uint64_t bytes, double now);
