@@ -9,6 +9,7 @@
 #include "checkpoint/release/devices.h"
 #include "checkpoint/snapshot/manifest_write.h"
 #include "common/system/forks.h"
+#include "common/system/threads.h"
 #include "common/protocol/lines.h"
 #include "common/limits.h"
 #include "common/trace/trace.h"
@@ -237,7 +238,7 @@ int operation_start(enum operation op, const struct operation_options *options,
 	begin(op, options, plan, last_pause);
 	now.engine.progress.pact = pact;
 	now.held = options->hold || pact;
-	error = pthread_create(&thread, NULL, main_of_thread, NULL);
+	error = threads_create(&thread, main_of_thread, NULL);
 	if (error) {
 		now.op = OP_NONE;
 		ownfd_close(&now.engine.memory);

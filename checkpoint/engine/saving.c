@@ -5,6 +5,7 @@
 #include "checkpoint/gate/gate.h"
 #include "checkpoint/host/spill.h"
 #include "common/clock.h"
+#include "common/system/threads.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static void *write_main(void *arg)
 void saving_start(struct saving *s)
 {
 	s->start_ms = clock_ms();
-	s->threaded = !pthread_create(&s->thread, NULL, write_main, s);
+	s->threaded = !threads_create(&s->thread, write_main, s);
 }
 
 void saving_arrived(void *saving, size_t piece)

@@ -270,7 +270,7 @@ static int run_drain(double deadline_ms, const bool *cancel, CUresult *error)
 
 	drain.given_up = false;
 	drain.running = true;
-	result = -pthread_create(&thread, NULL, drain_main, NULL);
+	result = -threads_create(&thread, drain_main, NULL);
 	if (result) {
 		drain.running = false;
 		return result;

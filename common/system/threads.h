@@ -7,6 +7,7 @@
  * last destructors.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -24,6 +25,15 @@ static inline void threads_own_floats(void)
 	__builtin_aarch64_set_fpcr(0);
 #endif
 }
+
+/* Remember on which processors the process may run. When the library is loaded. */
+void threads_see_processors(void);
+
+/*
+ * pthread_create(3) for a thread of ours: with the program's default size of stack, but room enough; without
+ * the real-time policy of the calling thread, and not bound to its processors. Every thread of ours begins here.
+ */
+int threads_create(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 /*
  * Start a thread of ours that nobody waits for, with all signals blocked: the program's handlers run in the

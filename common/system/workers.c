@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/size.h"
 #include "common/system/workers.h"
+#include "common/system/threads.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -53,7 +54,7 @@ int workers_run(struct workers *w, size_t threads, void *(*work)(void *arg), voi
 	w->result = 0;
 	/* The caller itself does the work of a single thread. */
 	while (want > 1 && started < want && !error) {
-		error = pthread_create(&ids[started], NULL, work, arg);
+		error = threads_create(&ids[started], work, arg);
 		started += !error;
 	}
 	if (error)

@@ -77,6 +77,7 @@ def test_what_depends_on_the_program():
              ('snprintf(b, n, "%s: %-8.2f s", a, s);', '"%s: %-8.2f'), ("umask(077);", "umask("),
              ('say(c, "%lg", x);', '"%lg'), ('fn = dlsym(lib, "cuInit");', 'dlsym(lib, "cu'),
              ("fn = dlsym(lib, names[i]);", "dlsym(lib, n"), ("text = strerror(errno);", "strerror("),
+             ("error = pthread_create(&thread, NULL, run, NULL);", "pthread_create("),
              ('fd = open("/proc/self/maps", O_RDONLY);', '"/proc/self/'))
     right = ("/* As strtod(3). */", 'say(c, "%d%% free, %zu free", n, m);', "bool island(int x);",
              'fn = dlsym(RTLD_DEFAULT, "sigaction");', 'name(path, "/proc/self/task/%d/comm", tid);')

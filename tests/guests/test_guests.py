@@ -241,6 +241,7 @@ GUESTS = [
     *(Guest("loading", way, env={"TEST_LIBRARY": "{deep.so}"})
       for way in ("deepbind", "local", "global", "dlclose", "next")),
     Guest("loading", "handlers", env={"TEST_LIBRARY": "{deep.so}"}, under=PAST_US),
+    *(Guest("attributes", way) for way in ("stacks", "processor", "policy")),
     *(Guest("endings", way) for way in ENDINGS),
     *(Guest(*command, env={"LD_PRELOAD": f"{{{name}}}"}) for name in ALLOCATORS
       for command in (("allocate",), ("spawn", "vfork", "cuda"), ("endings", "both"),
