@@ -162,6 +162,13 @@ def test_wrong_settings_are_said_at_once():
         equal(cudaw("run", "true", env={f"CUDAW_{name}": value}).err, "")
 
 
+def test_a_relative_path_leads_from_here():
+    """A program may change its directory."""
+    result = cudaw("run", "printenv", "CUDAW_SPILL_DIR", "CUDAW_LOG_FILE", "CUDAW_NAME",
+                   env={"CUDAW_SPILL_DIR": ".", "CUDAW_LOG_FILE": "log", "CUDAW_NAME": "name"})
+    equal(result.out, f"{os.getcwd()}/.\n{os.getcwd()}/log\nname\n")
+
+
 def test_a_memory_limit_that_no_gpu_has():
     """By NVML; in a job with a limit, too, which programs in it take for the GPU's size."""
     libraries = scratch()

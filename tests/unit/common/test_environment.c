@@ -67,6 +67,22 @@ START_TEST(limits_and_paths_are_kept)
 }
 END_TEST
 
+/* The program may change its directory before or after the copy. */
+START_TEST(a_relative_path_leads_from_the_directory_of_the_copy)
+{
+	setenv("CUDAW_SPILL_DIR", "spill", 1);
+	setenv("CUDAW_LOG_FILE", "/log", 1);
+	setenv("CUDAW_NAME", "name", 1);
+	ck_assert_int_eq(chdir("/usr"), 0);
+	environment_keep();
+	ck_assert_int_eq(chdir("/"), 0);
+	environment_keep();
+	ck_assert_str_eq(environment_get("CUDAW_SPILL_DIR"), "/usr/spill");
+	ck_assert_str_eq(environment_get("CUDAW_LOG_FILE"), "/log");
+	ck_assert_str_eq(environment_get("CUDAW_NAME"), "name");
+}
+END_TEST
+
 START_TEST(a_long_value_is_kept)
 {
 	static char path[100000];
@@ -120,6 +136,7 @@ int main(void)
 	tcase_add_test(tc, what_it_sets_before_the_next_copy_counts);
 	tcase_add_test(tc, others_are_not_kept);
 	tcase_add_test(tc, limits_and_paths_are_kept);
+	tcase_add_test(tc, a_relative_path_leads_from_the_directory_of_the_copy);
 	tcase_add_test(tc, a_long_value_is_kept);
 	tcase_add_test(tc, another_thread_may_take_one_out_meanwhile);
 	suite_add_tcase(suite, tc);

@@ -2,6 +2,7 @@
 #include "tools/command/tools.h"
 
 #include "common/conf_file.h"
+#include "common/environment.h"
 #include "common/find/find.h"
 #include "common/find/find_file.h"
 #include "common/protocol/quota.h"
@@ -270,6 +271,19 @@ static bool set_trace(const char *file, const char *cmd)
 	return true;
 }
 
+/* The program may change its directory before it loads our libraries, or start others elsewhere. */
+static void fix_paths(void)
+{
+	char path[PATH_MAX];
+
+	for (int id = 0; id < SETTINGS; id++) {
+		const char *value = getenv(settings[id].name);
+
+		if (value && environment_from_here(id, value, path) == path)
+			setenv(settings[id].name, path, 1);
+	}
+}
+
 static void warn_of_setting(void *arg, const char *variable, const char *value, const char *why)
 {
 	(void)arg;
@@ -404,6 +418,7 @@ int cmd_run(int argc, char **argv)
 	if (!require)
 		run_warn_of_program(argv[optind]);
 	settings_check(warn_of_setting, NULL);
+	fix_paths();
 	/* Last: what this command starts for all jobs does not get the filter. */
 	if (snapshot)
 		run_prepare_snapshots();
