@@ -87,6 +87,9 @@ $(O)/tests/unit/checkpoint/test_engine_fault_pairs: | $(SIM)
 $(addprefix $(O)/tests/unit/,common/test_pact common/test_patience checkpoint/test_gate_closed checkpoint/test_joint): \
 	private CFLAGS += -Wl,--wrap=clock_ms
 
+# It plays NVML.
+$(O)/tests/unit/common/test_nvml: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,dlopen find_function)
+
 # It sets the state and the processor time of threads.
 $(O)/tests/unit/wrapper/test_entering: private CFLAGS += $(addprefix -Wl$(comma)--wrap=,host_process clock_gettime)
 

@@ -2,6 +2,7 @@
 #include "common/gpu/nvml.h"
 #include "common/find/find.h"
 #include "common/gpu/nvml_types.h"
+#include "common/system/stdfds.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,7 +48,11 @@ static void open_library(void)
 
 void nvml_open(void)
 {
+	struct stdfds stdfds;
+
+	stdfds_occupy(&stdfds);
 	pthread_once(&once, open_library);
+	stdfds_release(&stdfds);
 }
 
 void nvml_uuid_text(const CUuuid *uuid, char text[NVML_UUID_SIZE])
@@ -91,10 +96,15 @@ static int find_device(const char *uuid, nvmlDevice_t *device)
 
 int nvml_memory(const char *uuid, size_t *total, size_t *free)
 {
+	struct stdfds stdfds;
 	nvmlDevice_t device;
 	nvmlMemory_t info;
+	bool known;
 
-	if (find_device(uuid, &device) || nvml.memory_info(device, &info))
+	stdfds_occupy(&stdfds);
+	known = !find_device(uuid, &device) && !nvml.memory_info(device, &info);
+	stdfds_release(&stdfds);
+	if (!known)
 		return -ENOSYS;
 	*total = info.total;
 	*free = info.free;
@@ -119,10 +129,15 @@ int nvml_holders(const char *uuid, struct nvml_holder holders[NVML_HOLDERS])
 {
 	nvmlProcessInfo_t infos[NVML_HOLDERS];
 	unsigned int count = NVML_HOLDERS;
+	struct stdfds stdfds;
 	nvmlDevice_t device;
+	bool answers;
 	int known = 0;
 
-	if (find_device(uuid, &device) || nvml.processes(device, &count, infos))
+	stdfds_occupy(&stdfds);
+	answers = !find_device(uuid, &device) && !nvml.processes(device, &count, infos);
+	stdfds_release(&stdfds);
+	if (!answers)
 		return -ENOSYS;
 	for (unsigned int i = 0; i < count; i++)
 		if (infos[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE)
@@ -152,10 +167,15 @@ int nvml_process_memory(const char *uuid, size_t *bytes)
 
 int nvml_device_count(unsigned int *count)
 {
+	struct stdfds stdfds;
 	unsigned int found;
+	bool known;
 
+	stdfds_occupy(&stdfds);
 	nvml_open();
-	if (!nvml.by_uuid || !nvml.count || nvml.count(&found))
+	known = nvml.by_uuid && nvml.count && !nvml.count(&found);
+	stdfds_release(&stdfds);
+	if (!known)
 		return -ENOSYS;
 	*count = found;
 	return 0;
@@ -163,11 +183,14 @@ int nvml_device_count(unsigned int *count)
 
 int nvml_device_uuid(unsigned int index, char text[NVML_UUID_SIZE])
 {
+	struct stdfds stdfds;
 	nvmlDevice_t device;
+	bool known;
 
+	stdfds_occupy(&stdfds);
 	nvml_open();
-	return !nvml.by_uuid || !nvml.by_index || !nvml.uuid || nvml.by_index(index, &device) ||
-			       nvml.uuid(device, text, NVML_UUID_SIZE)
-		       ? -ENOSYS
-		       : 0;
+	known = nvml.by_uuid && nvml.by_index && nvml.uuid && !nvml.by_index(index, &device) &&
+		!nvml.uuid(device, text, NVML_UUID_SIZE);
+	stdfds_release(&stdfds);
+	return known ? 0 : -ENOSYS;
 }
