@@ -497,6 +497,48 @@ def one_in_a_session_that_no_restore_can_make_is_refused():
             proclib.send(pid, "KILL")
 
 
+GROUPED = """
+import os, signal, sys
+def child():
+    pid = os.fork()
+    while pid == 0:
+        signal.pause()
+    return pid
+if os.fork() == 0:
+    leader, member = child(), child()
+    os.setpgid(leader, leader)
+    os.setpgid(member, leader)
+    os.kill(leader, signal.SIGKILL)
+    os.wait()
+    print("group", leader, flush=True)
+    signal.pause()
+os.execv(sys.argv[1], [sys.argv[1], "--steps", "1000000", "--step-ms", "10"])
+"""
+
+
+@unsanitized
+def the_id_of_a_group_without_its_first_process_is_needed():
+    job, path = Detached(sys.executable, "-c", GROUPED, f"{BUILD}/tests/programs/counter"), directory()
+    job.wait_steps(3)
+    until(lambda: any(line.startswith("group") for line in job.lines()), 20, "the group is there")
+    group = next(int(line.split()[1]) for line in job.lines() if line.startswith("group"))
+    cudaw_ok("snapshot", "--stop", job.pid, path)
+    until(job.is_gone, 20, "it has ended")
+    others = leave_session(group)
+    for options in ["--check"], []:
+        said = refused("restore", *options, path)
+        check(f"a session or process group of the job needs the id {group}, which is that of the session " in said, said)
+    for other in others:
+        proclib.send(other, "KILL")
+        os.waitpid(other, 0)
+    cudaw_ok("restore", "--check", path)
+    if not stands_in():
+        cudaw_ok("restore", path)
+        equal({os.getpgid(pid) for pid in proclib.descendants(job.pid)}, {job.pid, group}, "the groups of its children")
+        for pid in (job.pid, *proclib.descendants(job.pid)):
+            proclib.send(pid, "KILL")
+
+
 APART = """
 import ctypes, os, signal, sys
 if os.fork() == 0:
@@ -549,4 +591,5 @@ main(all_processes_go_and_come_back, it_runs_on_after_its_snapshot, one_that_fai
      what_reaches_out_is_refused_by_name, clients_can_be_closed, none_is_closed_in_vain,
      one_that_overwrites_its_environment_is_refused, a_client_that_waits_does_not_lengthen_the_pause,
      one_that_cannot_be_stopped_yet_is_tried_again, processes_of_other_users_are_not_of_roots_job,
-     one_in_a_session_that_no_restore_can_make_is_refused, one_in_a_pid_namespace_of_its_own_is_refused, a_command_that_is_a_part_of_the_job)
+     the_id_of_a_group_without_its_first_process_is_needed, one_in_a_session_that_no_restore_can_make_is_refused,
+     one_in_a_pid_namespace_of_its_own_is_refused, a_command_that_is_a_part_of_the_job)

@@ -101,7 +101,7 @@ static void explain(const struct holder *holder, pid_t id, char *how, size_t siz
  * An id must be free: CRIU makes the processes and threads with the ids that they had. If a process has just ended, as
  * by 'snapshot --stop', its parent may need a moment to wait(2) for it, and after that the kernel one to free the id.
  */
-static int check_id(const struct restoring *r, pid_t id)
+static int check_id(const struct restoring *r, pid_t id, const char *whose)
 {
 	struct patience patience = {0};
 	struct holder holder;
@@ -114,10 +114,7 @@ static int check_id(const struct restoring *r, pid_t id)
 			continue;
 		}
 		explain(&holder, id, how, sizeof(how));
-		complain("%s: %s needs the id %d, %s", r->path,
-			 is_job(r, id) ? "the job's process"
-				       : "another process or thread of the job",
-			 id, how);
+		complain("%s: %s needs the id %d, %s", r->path, whose, id, how);
 		return EXIT_FAILED;
 	}
 	return EXIT_DONE;
@@ -187,7 +184,9 @@ static int check_ids(const struct restoring *r, int directory)
 	while ((found = readdir(dir)) && !ret)
 		if (sscanf(found->d_name, "core-%d.img", &id) == 1) {
 			jobs += is_job(r, id);
-			ret = is_job(r, id) ? ret : check_id(r, id);
+			ret = is_job(r, id)
+				      ? ret
+				      : check_id(r, id, "another process or thread of the job");
 		}
 	closedir(dir);
 	if (ret || jobs == r->opened.n)
@@ -196,6 +195,46 @@ static int check_ids(const struct restoring *r, int directory)
 		 r->opened.parts->snapshot.manifest.index, r->opened.parts->snapshot.manifest.pid,
 		 r->opened.n > 1 ? " and the others that use CUDA" : "");
 	return EXIT_FAILED;
+}
+
+static pid_t id_of(const json_t *process, const char *key)
+{
+	return json_integer_value(json_object_get(process, key));
+}
+
+/* The object of the process @pid in host.json; NULL: there is none. */
+static const json_t *find_process(const json_t *processes, pid_t pid)
+{
+	const json_t *process;
+	size_t i;
+
+	json_array_foreach(processes, i, process)
+		if (id_of(process, "pid") == pid)
+			return process;
+	return NULL;
+}
+
+/*
+ * The ids of sessions and process groups whose first process has ended. Of those of the job's first process only its
+ * own are needed: CRIU puts it into ours (--shell-job).
+ */
+static int check_groups(const struct restoring *r)
+{
+	static const char *const keys[] = {"session", "group"};
+	const json_t *processes = json_object_get(r->facts, "processes"), *process;
+	const json_t *first = find_process(processes, id_of(r->facts, "root"));
+	int ret = EXIT_DONE;
+	size_t i;
+
+	json_array_foreach(processes, i, process)
+		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]) && !ret; k++) {
+			pid_t id = id_of(process, keys[k]);
+
+			if (id > 0 && !find_process(processes, id) && id != id_of(first, keys[0]) &&
+			    id != id_of(first, keys[1]))
+				ret = check_id(r, id, "a session or process group of the job");
+		}
+	return ret;
 }
 
 /* The files in memory that the restore makes itself; they need not be there before. */
@@ -268,6 +307,7 @@ static int check_opened(struct restoring *r)
 	} else {
 		ret = check_ids(r, directory);
 		ret = worse(ret, check_memory_files(r));
+		ret = worse(ret, check_groups(r));
 		ret = worse(ret, check_ports(r));
 		ret = worse(ret, check_monitors(r));
 		ret = worse(ret, needs_opened(&r->opened.parts->snapshot, &r->files));
@@ -313,7 +353,8 @@ int restoring_check(struct restoring *r)
 	}
 	r->image = -ECANCELED; /* until it is read */
 	for (size_t i = 0; i < r->opened.n; i++)
-		ret = worse(ret, check_id(r, r->opened.parts[i].snapshot.manifest.pid));
+		ret = worse(ret, check_id(r, r->opened.parts[i].snapshot.manifest.pid,
+					  "the job's process"));
 	for (size_t i = 0; i < r->opened.n && (!ret || r->check); i++)
 		ret = worse(ret, needs_files(&r->opened.parts[i].snapshot));
 	if (!ret || r->check)

@@ -235,6 +235,12 @@ struct facts {
 	const struct tree *tree;
 };
 
+/* 0: the process has ended meanwhile, or this is not visible in its container. */
+static void put_id(struct json_out *out, const char *key, pid_t id)
+{
+	json_number(out, key, id > 0 ? id : 0);
+}
+
 static void put_facts(struct json_out *out, const void *arg)
 {
 	const struct facts *facts = arg;
@@ -247,6 +253,8 @@ static void put_facts(struct json_out *out, const void *arg)
 		json_open(out, NULL, '{');
 		json_number(out, "pid", facts->tree->pids[i]);
 		json_text(out, "command", process_name(facts->tree->pids[i], name));
+		put_id(out, "session", getsid(facts->tree->pids[i]));
+		put_id(out, "group", getpgid(facts->tree->pids[i]));
 		json_close(out, '}');
 	}
 	json_close(out, ']');
