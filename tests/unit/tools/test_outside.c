@@ -520,6 +520,7 @@ START_TEST(files_that_have_another_name_are_found)
 {
 	char path[64], other[96], deleted[96];
 	static const char text[] = " is a file that has lost its name, and has another one: ";
+	static const char mapped[] = " maps a file that has lost its name, and has another one: ";
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/test_outside-%d", _i ? "/dev/shm" : "/tmp", getpid());
@@ -534,10 +535,11 @@ START_TEST(files_that_have_another_name_are_found)
 	ck_assert(is_a_reason(deleted, getpid(), NULL));
 	ck_assert_ptr_ne(mmap(NULL, 1, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
 	ck_assert_int_eq(is_a_reason(text, getpid(), NULL), !_i);
+	ck_assert_int_eq(is_a_reason(mapped, getpid(), NULL), !_i);
 	ck_assert_int_eq(rename(other, deleted), 0);
-	ck_assert(!is_a_reason(text, getpid(), NULL));
+	ck_assert(!is_a_reason(text, getpid(), NULL) && !is_a_reason(mapped, getpid(), NULL));
 	ck_assert_int_eq(unlink(deleted), 0);
-	ck_assert(!is_a_reason(text, getpid(), NULL));
+	ck_assert(!is_a_reason(text, getpid(), NULL) && !is_a_reason(mapped, getpid(), NULL));
 }
 END_TEST
 

@@ -366,26 +366,35 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		close(netlink);
 }
 
-/*
- * The kernel appends " (deleted)" to the path of a removed directory; a directory that exists may
- * have such a name, too.
- */
+/* The kernel appends this to the path of what was removed; what exists may have such a name, too. */
+static const char removed[] = " (deleted)";
+
+static bool is_called_removed(const char *path)
+{
+	size_t length = strlen(path);
+
+	return length > strlen(removed) && !strcmp(path + length - strlen(removed), removed);
+}
+
+static bool is_same(const char *path, const struct stat *st)
+{
+	struct stat found;
+
+	return !stat(path, &found) && found.st_dev == st->st_dev && found.st_ino == st->st_ino;
+}
+
 static void look_at_directories(const struct tree *tree, struct reasons *reasons)
 {
-	static const char removed[] = " (deleted)";
 	char link[64], path[PATH_MAX], name[LABEL_SIZE];
-	struct stat named, st;
+	struct stat st;
 
 	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
 		ssize_t len;
 
 		snprintf(link, sizeof(link), "/proc/%d/cwd", tree->pids[i]);
 		len = readlink(link, path, sizeof(path) - 1);
-		if (len < (ssize_t)strlen(removed))
-			continue;
-		path[len] = '\0';
-		if (strcmp(path + len - strlen(removed), removed) || stat(link, &st) ||
-		    (!stat(path, &named) && named.st_dev == st.st_dev && named.st_ino == st.st_ino))
+		path[len > 0 ? len : 0] = '\0';
+		if (!is_called_removed(path) || stat(link, &st) || is_same(path, &st))
 			continue;
 		path[len - strlen(removed)] = '\0';
 		give(reasons, "the working directory of %s was removed: %s",
@@ -460,6 +469,45 @@ static void look_at_names(const struct tree *tree, const struct descriptors *min
 			     "descriptor %d of %s is a file that has lost its name, and has another one: "
 			     "close it, or remove its other name: %s",
 			     o->fd, label(o->pid, name), path);
+	}
+}
+
+/* Whether a file is mapped that has lost its name and has another. memory_files.h has those that are shared memory. */
+static bool has_lost_name(pid_t pid, const struct maps *maps)
+{
+	char path[PATH_MAX + 32];
+	struct stat st;
+
+	if (!maps->path || !is_called_removed(maps->path))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/map_files/%lx-%lx", pid, maps->begin, maps->end);
+	if (stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_nlink ||
+	    (maps->rights[1] == 'w' && maps->rights[3] == 's' && memory_fs(path)))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/root%s", pid, maps->path);
+	return !is_same(path, &st);
+}
+
+/* As a library that was replaced, of which a package manager has another link. */
+static void look_at_mapped_names(const struct tree *tree, struct reasons *reasons)
+{
+	char name[LABEL_SIZE];
+
+	for (size_t i = 0; i < tree->n && !reasons->over; i++) {
+		struct maps maps;
+		ino_t last = 0;
+
+		maps_open(&maps, tree->pids[i]);
+		while (!reasons->over && maps_next(&maps)) {
+			if (maps.inode == last || !has_lost_name(tree->pids[i], &maps))
+				continue;
+			last = maps.inode;
+			give(reasons,
+			     "%s maps a file that has lost its name, and has another one: remove its other name, "
+			     "or start the job anew: %s",
+			     label(tree->pids[i], name), maps.path);
+		}
+		maps_close(&maps);
 	}
 }
 
@@ -669,6 +717,7 @@ void outside_find(const struct tree *tree, const pid_t *jobs, size_t njobs,
 		look_at_timers(&mine, &reasons);
 		look_at_kinds(tree, &mine, &reasons);
 		look_at_names(tree, &mine, &reasons);
+		look_at_mapped_names(tree, &reasons);
 		look_at_gpus(tree, &mine, &reasons);
 		look_at_networks(tree, &mine, &others, ports, closable, &reasons);
 		look_at_pipes(&mine, &others, &reasons);
