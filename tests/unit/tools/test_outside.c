@@ -910,7 +910,7 @@ static int refuses_an_orphan(void)
 		_exit(0);
 	}
 	waitpid(between, NULL, 0);
-	refused = is_refused_for("in the session of");
+	refused = is_refused_for("which the job has, but is not below its first process");
 	signal(SIGUSR1, SIG_IGN);
 	kill(0, SIGUSR1); /* the orphan, which is in its group */
 	return !refused;
@@ -954,8 +954,11 @@ static void adopt(void)
 static int refuses_what_has(void (*happened)(void))
 {
 	static const char text[] = ": a restore could not put it there";
+	char session[80];
 	int fds[2], status;
 	char byte;
+
+	snprintf(session, sizeof(session), "is in the session %d, which the job has", getsid(0));
 
 	ck_assert_int_eq(pipe(fds), 0);
 	if (!fork()) {
@@ -965,10 +968,13 @@ static int refuses_what_has(void (*happened)(void))
 	}
 	ck_assert_int_eq(read(fds[0], &byte, 1), 1);
 	status = !is_a_reason(text, getpid(), NULL);
+	status |= is_a_reason(session, getpid(), NULL) ? 2 : 0;
 	end_children();
 	wait(NULL);
 	happened();
-	status |= is_a_reason(text, getpid(), NULL) ? 2 : 0;
+	status |= is_a_reason(text, getpid(), NULL) ? 4 : 0;
+	/* What it has left, others are in, too. */
+	status |= is_a_reason(session, getpid(), NULL) != (happened == leave_child_behind) ? 8 : 0;
 	end_children();
 	return status;
 }

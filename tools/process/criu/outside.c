@@ -636,27 +636,66 @@ static void look_at_origins(const struct tree *tree, struct reasons *reasons)
 	}
 }
 
+/* Ids of sessions and process groups. */
+struct groups {
+	pid_t ids[2 * TREE_MAX];
+	size_t n;
+};
+
+static void add_group(struct groups *groups, pid_t id)
+{
+	if (id > 0 && !process_is_among(id, groups->ids, groups->n))
+		groups->ids[groups->n++] = id;
+}
+
+/*
+ * Those that a restore makes: all of the tree, except those that its first process has not begun, as CRIU puts it into
+ * the command's (--shell-job).
+ */
+static void find_groups(const struct tree *tree, struct groups *groups)
+{
+	const pid_t others[] = {getsid(tree->pids[0]), getpgid(tree->pids[0])};
+
+	groups->n = 0;
+	for (size_t i = 0; i < tree->n; i++) {
+		const pid_t ids[] = {getsid(tree->pids[i]), getpgid(tree->pids[i])};
+
+		for (size_t k = 0; k < 2; k++)
+			if (tree_has(tree, ids[k]) || !process_is_among(ids[k], others, 2))
+				add_group(groups, ids[k]);
+	}
+}
+
+static bool is_made(const struct tree *tree, const struct groups *groups, pid_t id)
+{
+	return tree_has(tree, id) || process_is_among(id, groups->ids, groups->n);
+}
+
 /* While such a process lives, the id of its session or group is not free for a restore. */
 static void look_at_sessions(const struct tree *tree, struct reasons *reasons)
 {
-	char name[LABEL_SIZE], leader[LABEL_SIZE];
+	struct groups groups;
+	char name[LABEL_SIZE];
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
 
+	find_groups(tree, &groups);
 	while (proc && !reasons->over && (entry = readdir(proc))) {
 		pid_t pid = atoi(entry->d_name), session = pid > 0 ? getsid(pid) : 0,
 		      group = pid > 0 ? getpgid(pid) : 0;
-		bool in_session = session > 0 && tree_has(tree, session);
+		bool in_session = session > 0 && is_made(tree, &groups, session);
 		pid_t parent;
 
 		/* One that has ended is gone once its parent has waited for it, as init does. */
-		if (tree_has(tree, pid) || !(in_session || (group > 0 && tree_has(tree, group))) ||
+		if (tree_has(tree, pid) ||
+		    !(in_session || (group > 0 && is_made(tree, &groups, group))) ||
 		    host_process(pid, &parent) == 'Z')
 			continue;
 		give(reasons,
-		     "%s is in the %s of %s, but is no descendant of it: a restore would fail while it lives",
+		     "%s is in the %s %d, which the job has, but is not below its first process: a restore would "
+		     "fail while it lives",
 		     label(pid, name), in_session ? "session" : "process group",
-		     label(in_session ? session : group, leader));
+		     in_session ? session : group);
 	}
 	if (proc)
 		closedir(proc);
