@@ -425,6 +425,45 @@ START_TEST(what_others_want_outlives_one_that_is_paused)
 }
 END_TEST
 
+/* @_i: a signal ends the other one, so that its job gets its turn at once when the first one is resumed. */
+START_TEST(one_that_is_paused_keeps_its_job_from_waiting)
+{
+	struct turns_view view;
+
+	join(&procs[0], 0, 40 * MIB);
+	join(&procs[1], 0, 30 * MIB);
+	join(&procs[2], 1, 30 * MIB);
+	parties_paused(w.parties, procs[1].id, true, false, w.now);
+	grow(&procs[2], 40);
+	for (int i = 0; i < 1000 && procs[2].total[0] < 70 * MIB; i++)
+		tick(10);
+	if (_i)
+		parties_ends(w.parties, procs[0].id, w.now);
+	/* The turn of the third one has just begun, or is over. */
+	for (int i = 0; i < (_i ? 10 : 500); i++)
+		tick(10);
+	ck_assert_int_eq(procs[0].does, OUT);
+	ck_assert(parties_look(w.parties, procs[0].id, w.now, &view));
+	ck_assert_str_eq(view.state, "paused");
+	ck_assert_double_eq(view.wait_ms, 0);
+	parties_paused(w.parties, procs[1].id, false, false, w.now);
+	for (int i = 0; i < (_i ? 50 : 1000) && procs[0].does != RUNS; i++)
+		tick(10);
+	ck_assert_int_eq(procs[0].does, RUNS);
+	/* The signal has given it one turn. */
+	for (int i = 0; i < 1000 && procs[0].does != OUT; i++)
+		tick(10);
+	parties_paused(w.parties, procs[1].id, true, false, w.now);
+	for (int i = 0; i < 10; i++)
+		tick(10);
+	parties_want(w.parties, procs[0].id, w.now);
+	parties_paused(w.parties, procs[1].id, false, false, w.now);
+	for (int i = 0; i < 50; i++)
+		tick(10);
+	ck_assert_int_eq(procs[0].does, OUT);
+}
+END_TEST
+
 /* The room that was too little for both is enough for the other one. */
 START_TEST(one_of_two_ends_while_they_get_room)
 {
@@ -557,6 +596,7 @@ int main(void)
 	tcase_add_test(cases, what_an_ended_process_waited_for_is_forgotten);
 	tcase_add_test(cases, a_signal_to_one_leaves_the_growth_of_others);
 	tcase_add_test(cases, what_others_want_outlives_one_that_is_paused);
+	tcase_add_loop_test(cases, one_that_is_paused_keeps_its_job_from_waiting, 0, 2);
 	tcase_add_test(cases, one_of_two_ends_while_they_get_room);
 	tcase_add_test(cases, what_is_shown_of_its_processes_counts_together);
 	tcase_add_loop_test(lives, any_lives, 0, 300);

@@ -264,10 +264,10 @@ void party_tell_paused(struct parties *p, const struct party *party, double now)
 	turns_keeps(p->turns, party->member, waits && !stops);
 	turns_paused(p->turns, party->member,
 		     party->out || party->round == ROUND_IN ? any : all || waits || stops, now);
-	/* The books forget what a paused job wanted, but its processes do not say it again. */
+	/* The books do not know what a paused job wants, but its processes do not say it again. */
 	FOR_EACH_OF(p, party, m)
 		if (m->wants && !any)
-			turns_want(p->turns, party->member, now);
+			(m->ends ? turns_ends : turns_want)(p->turns, party->member, now);
 }
 
 void parties_leave(struct parties *p, uint32_t id, double now)
@@ -462,7 +462,7 @@ void parties_ends(struct parties *p, uint32_t id, double now)
 	if (!m)
 		return;
 	m->idle = false;
-	m->wants = true;
+	m->wants = m->ends = true;
 	forget_growth(p, m, now); /* the process has refused it */
 	turns_ends(p->turns, m->party->member, now);
 }
@@ -586,6 +586,7 @@ void parties_ended(struct parties *p, uint32_t id, enum turns_end end, double no
 	if (party->round == ROUND_IN && (!m->failed || party_only_gpu(p, m) < 0))
 		take_all(m);
 	m->wants &= m->out;
+	m->ends &= m->out;
 	party->fails |= m->failed;
 	if (m->failed && party->end == TURNS_OK)
 		party->end = end;

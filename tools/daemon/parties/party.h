@@ -23,6 +23,7 @@ struct process {
 	bool waits_alone; /* for its memory; also paused then */
 	bool stops;       /* it is to stop, or has stopped */
 	bool wants;       /* since its lease is gone, also while it is paused */
+	bool ends;        /* the same, as a signal ends it */
 	bool out;         /* it does not run, for its turn */
 	bool asked;       /* it has a part in the round under way, and has not ended it */
 	bool held;        /* it has its memory back, and waits for the others */

@@ -213,7 +213,8 @@ void turns_want(struct turns *t, uint32_t id, double now)
 	struct account *m = books_find(t, id);
 
 	books_advance(t, now);
-	if (!m || m->phase == PHASE_RUNS || m->wants)
+	/* What is paused gets no turn, and says it again afterwards. */
+	if (!m || m->phase == PHASE_RUNS || m->wants || m->paused)
 		return;
 	limit_credit(t, m);
 	m->wants = true;
@@ -393,7 +394,7 @@ void turns_ends(struct turns *t, uint32_t id, double now)
 
 	turns_want(t, id, now);
 	/* Once, until it has run: it would come first as often as it says so. */
-	if (!m || m->phase == PHASE_RUNS || m->ending_since > 0)
+	if (!m || m->phase == PHASE_RUNS || !m->wants || m->ending_since > 0)
 		return;
 	m->taking.until = 0;
 	m->ending = true;

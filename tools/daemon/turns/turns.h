@@ -153,7 +153,7 @@ void turns_context_after(struct turns *t, uint32_t id, double ms);
 void turns_context(struct turns *t, uint32_t id, int gpu, uint64_t bytes, double now);
 /* A yield has taken its context; @out: it is still out, and what the member needs has room for it. */
 void turns_restored(struct turns *t, uint32_t id, bool out, double now);
-/* A call waits in a member that is out. */
+/* A call waits in a member that is out. Of one that is paused it does not count. */
 void turns_want(struct turns *t, uint32_t id, double now);
 void turns_idle(struct turns *t, uint32_t id, bool idle, double now);
 /* It calls again, while it has its memory: its gap between calls has ended (idleness.h). */
