@@ -27,7 +27,6 @@ static double failed_ms;             /* clock_ms(), if that is of a failure; els
 static bool of_resume;               /* that is the failure of a resume */
 static struct hold_report report;    /* the last one of the operation under way */
 static bool reported;
-static bool bound;        /* the last yield could not stop the process alone */
 static bool context_out;  /* the lease was told so, and not yet that it is back */
 static bool gave_context; /* a yield has taken it */
 static bool rested;       /* the last probe found the job with nothing to do */
@@ -35,6 +34,9 @@ static bool restored;     /* from a process image, and not told yet where its sn
 static size_t moved;      /* bytes that its lease was told of, by the operation under way */
 static double retry_ms;   /* clock_ms() */
 static bool starved;      /* the last operation had no thread, which has been said */
+
+/* Why the last yield could not stop the process alone; empty: it could. */
+static char bound[PROTOCOL_MESSAGE];
 
 /* clock_ms(): the end of the user's resume, if the job waits for its turn then; INFINITY: none. */
 static double expires_ms;
@@ -349,7 +351,7 @@ void job_end_operation(void (*say_what_is_left)(void))
 				      .reason = reason};
 
 	if (op == OP_YIELD)
-		bound = result->code == END_UNSUPPORTED;
+		format_copy(bound, sizeof(bound), result->bound ? result->message : "");
 	rested = op == OP_PROBE && result->code == END_OK;
 	send_moved();
 	say_what_is_left();
@@ -391,12 +393,11 @@ void job_probe(void)
 	job_settle();
 }
 
-bool job_refused_yield(void)
+bool job_refused_yield(char why[PROTOCOL_MESSAGE])
 {
-	bool refused = bound;
-
-	bound = false;
-	return refused;
+	format_copy(why, PROTOCOL_MESSAGE, bound);
+	*bound = '\0';
+	return *why;
 }
 
 bool job_gave_context(void)

@@ -71,8 +71,8 @@ bool job_awaits_move(void);
 void job_probe(void);
 bool job_came_to_rest(void);
 
-/* True once after a yield that could not stop the process alone. */
-bool job_refused_yield(void);
+/* True once after a yield that could not stop the process alone; then @why says why. */
+bool job_refused_yield(char why[PROTOCOL_MESSAGE]);
 
 /* True if a yield has once taken the context: a restored one may fail beside others (docs/limits.md). */
 bool job_gave_context(void);

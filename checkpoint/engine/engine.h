@@ -84,6 +84,7 @@ struct engine_result {
 	size_t bytes;    /* of GPU memory, copied out or back */
 	bool lacks_host; /* it failed since host memory is short */
 	uint64_t group;  /* in this control group (hostmem_group()); 0: on the machine */
+	bool bound; /* it failed since others, which are not asked, wait for it or share memory with it */
 	struct engine_phase phases[ENGINE_PHASES]; /* in order of their beginning */
 	size_t nphases;
 };

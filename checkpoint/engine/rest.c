@@ -65,6 +65,7 @@ static int check_alone(struct engine_op *op)
 	ranks = ranks_outside();
 	if (!ranks)
 		return 0;
+	op->result.bound = true;
 	return engine_fail(
 		&op->result, END_UNSUPPORTED,
 		"this process alone is asked to stop, and other processes wait for its kernels (a "

@@ -32,14 +32,15 @@ static int fail_pause(struct engine_op *op, const struct sharing_wait *w, int er
 
 	if (engine_is_cancelled(op))
 		return engine_fail_wait(op, "", "");
+	op->result.bound = error == -ENOTSUP || error == -EPERM || error == -EHOSTUNREACH;
 	if (error == -ENOTSUP)
 		return engine_fail(&op->result, END_UNSUPPORTED,
 				   "%s; the job runs on; 'cudaw pause %s%s' pauses all of them",
 				   w->text, engine_job_name(id), w->jobs);
 	return engine_fail(&op->result,
-			   error == -ETIME                             ? END_TIMEOUT
-			   : error == -EPERM || error == -EHOSTUNREACH ? END_UNSUPPORTED
-								       : END_BUSY,
+			   error == -ETIME    ? END_TIMEOUT
+			   : op->result.bound ? END_UNSUPPORTED
+					      : END_BUSY,
 			   "%s; the job runs on", w->text);
 }
 
@@ -64,6 +65,7 @@ int engine_check_shared(struct engine_op *op, struct engine_result *result)
 				   "%zu other process%s not in the snapshot", sharers,
 				   sharers == 1 ? " shares GPU memory with this one, and is"
 						: "es share GPU memory with this one, and are");
+	result->bound = true;
 	return engine_fail(
 		result, END_UNSUPPORTED,
 		"this process alone is asked to stop, and %zu other process%s GPU memory "

@@ -847,11 +847,23 @@ def a_process_image_has_no_daemon():
     daemon.end()
 
 
+def a_yield_that_cannot_be():
+    """Not because of other processes: the job stays, as the daemon knows when to ask again."""
+    orders = Orders()
+    orders.obeys("export", "export: ok")
+    for _ in range(2):
+        orders.lease.send(f"yield {EVERYTHING}")
+        said = orders.lease.until("end")
+        check(said.startswith("unsupported") and "cuMemGetHandleForAddressRange" in said, f"it says {said}")
+        equal(orders.job.status()["no_turns"], None, "why it takes no turns")
+    orders.finish()
+
+
 def a_process_that_others_wait_for():
     """It leaves, and comes back at the same moments as the others, who may not have joined."""
     daemon = Daemon()
     job = Job("rank_kernels", "--ranks", 2, "--shape", 0, "--steps", 100000000, "--step-ms", 10,
-              env={"CUDAW_TURNS": daemon.path})
+              env={"CUDAW_TURNS": daemon.path, "CUDAW_LOG": "warn"})
     ranks = [daemon.member() for _ in range(2)]
     job.wait_steps(5)
 
@@ -871,6 +883,7 @@ def a_process_that_others_wait_for():
             punctual += time.monotonic() % MEETINGS_S < MEETINGS_S / 3
         return punctual
     check(any(leave_and_meet() == 2 for _ in range(10)), "they join at other moments")
+    check("other processes wait for its kernels" in job.stderr(), "it does not say why it leaves")
     check("every rank right" in job.finish(), "not every rank verified its result")
     daemon.end()
 
@@ -891,4 +904,4 @@ main(introduction, turns, growth_waits_for_room, growth_that_room_does_not_help,
      it_is_left_alone, unsanitized(a_fork_beside_its_connection), no_descriptor_is_left, the_users_pause,
      idle_and_busy, how_soon_it_is_idle_changes, steps_are_not_idle, growth_beside_other_things,
      growth_of_a_thread_that_is_cancelled, GROWTH_OF_A_HANDLER, the_end_of_a_job_that_waits,
-     a_process_image_has_no_daemon, a_process_that_others_wait_for)
+     a_process_image_has_no_daemon, a_yield_that_cannot_be, a_process_that_others_wait_for)

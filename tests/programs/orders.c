@@ -10,6 +10,7 @@
  *	thread MIB	the same in a thread, and the answer comes at "join"
  *	cancel		cancel that thread; its call is no cancellation point
  *	fork MIB	the same; the handler of SIGALRM forks. The child says how its call ended, too
+ *	export		take a dma-buf of the first allocation, so that no pause can carry it
  *	free		free all
  *	check		"check: every word right": the memory has what was put there
  *	spin, end	launch a kernel that does not end; let it end, and wait for that
@@ -188,6 +189,7 @@ static void obey(const struct kernels *kernels, const char *order, size_t number
 {
 	static pthread_t thread;
 	void *result;
+	int fd;
 
 	if (!strcmp(order, "leave")) {
 		if (sigsetjmp(away, 1)) {
@@ -215,6 +217,10 @@ static void obey(const struct kernels *kernels, const char *order, size_t number
 		pthread_join(thread, &result);
 		printf("join: %s %d\n", result == PTHREAD_CANCELED ? "cancelled" : "result",
 		       (int)(size_t)result);
+	} else if (!strcmp(order, "export")) {
+		CALL(cuMemGetHandleForAddressRange(&fd, memory[0].ptr, memory[0].bytes,
+						   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+		printf("export: ok\n");
 	} else if (!strcmp(order, "free")) {
 		while (count)
 			CALL(cuMemFree(memory[--count].ptr));

@@ -63,7 +63,8 @@ static struct {
 	double heard_ms; /* its last line; clock_ms() */
 	bool pinged;     /* a "ping" has no answer yet, for: */
 	struct patience silent;
-	char why[256];   /* there is no daemon, or it refuses the job; empty: it takes turns */
+	/* There is no daemon, or it refuses the job; empty: it takes turns. */
+	char why[PROTOCOL_MESSAGE + 256];
 	char behind[96]; /* turn_behind() */
 	char unfit[96];  /* turn_unfit() */
 
@@ -418,11 +419,11 @@ static void say_news(void)
 	enum operation op = control_operation(job_now());
 	enum job_state state = state_for_daemon();
 	bool part_ended = control_is_part(turn.op) && op != turn.op;
+	char why[PROTOCOL_MESSAGE];
 
 	/* The others may join later. */
-	if (job_refused_yield()) {
-		say_once("a yield failed", "processes that the daemon does not know wait for this "
-					   "one, or share its memory");
+	if (job_refused_yield(why)) {
+		say_once("a yield failed", why);
 		turn.meets = true;
 		server_end(turn.c);
 		return;
