@@ -17,6 +17,15 @@
 void memory_try_begins(void);
 bool memory_give_back(void);
 
+/* @result gets the CUresult of @call, made once more if it finds no memory and some is given back. Inside the gate. */
+#define MEMORY_TRY(result, call)                                                \
+	do {                                                                    \
+		memory_try_begins();                                            \
+		(result) = (call);                                              \
+		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back()) \
+			(result) = (call);                                      \
+	} while (0)
+
 /*
  * Allocate @size bytes of @dev's memory as vmem_alloc(). If there is none, memory whose free has passed
  * is given back first.

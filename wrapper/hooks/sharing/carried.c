@@ -47,10 +47,7 @@ static CUresult import_once(const struct object_name *name, CUmemGenericAllocati
 {
 	CUresult result;
 
-	memory_try_begins();
-	result = try_import(name, handle, silent);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())
-		result = try_import(name, handle, silent);
+	MEMORY_TRY(result, try_import(name, handle, silent));
 	return result;
 }
 

@@ -310,10 +310,7 @@ static CUresult import_of_driver(CUmemGenericAllocationHandle *handle, void *os_
 
 	if (!gate_enter(GATE_HOLD))
 		return gate_refusal();
-	memory_try_begins();
-	result = real.cuMemImportFromShareableHandle(handle, os_handle, type);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())
-		result = real.cuMemImportFromShareableHandle(handle, os_handle, type);
+	MEMORY_TRY(result, real.cuMemImportFromShareableHandle(handle, os_handle, type));
 	if (!result)
 		handles_add(*handle, DRIVER_MEMORY_VMM_IMPORT, 0);
 	gate_exit();

@@ -219,11 +219,8 @@ static void add(struct opened *made, CUdeviceptr *ptr)
 static CUresult finish(struct opened *made, CUmemGenericAllocationHandle *pieces, uint32_t got,
 		       CUresult result)
 {
-	memory_try_begins();
 	if (!result)
-		result = map(made, pieces);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())
-		result = map(made, pieces);
+		MEMORY_TRY(result, map(made, pieces));
 	while (got)
 		objects_release(pieces[--got]);
 	return result;
@@ -306,10 +303,7 @@ static CUresult open_of_driver(open_fn open, CUdeviceptr *ptr, CUipcMemHandle ha
 
 	if (!gate_enter(GATE_HOLD))
 		return gate_refusal();
-	memory_try_begins();
-	result = open(ptr, handle, flags);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && memory_give_back())
-		result = open(ptr, handle, flags);
+	MEMORY_TRY(result, open(ptr, handle, flags));
 	if (!result) {
 		real.cuMemGetAddressRange_v2(NULL, &size, *ptr);
 		driver_memory_opened(*ptr, size, green_owner(current_context()));
