@@ -270,7 +270,7 @@ static void put_mapped(struct json_out *out, struct maps *maps, struct paths *pa
 
 		/* The process image handles devices and files that are really memory. */
 		if (!path || !strncmp(path, "/dev/", 5) || !strncmp(path, "/memfd:", 7) ||
-		    !strncmp(path, "/SYSV", 5) || strstr(path, " (deleted)"))
+		    !strncmp(path, "/SYSV", 5) || strstr(path, MAPS_FORMER))
 			continue;
 		unescape(path);
 		if (add_path(paths, path))

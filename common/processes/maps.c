@@ -85,3 +85,10 @@ int maps_find(pid_t pid, const char *prefix, char path[PATH_MAX])
 	err = maps_close(&maps);
 	return found ? found : err;
 }
+
+bool maps_is_former(const char *path)
+{
+	size_t length = strlen(path), suffix = strlen(MAPS_FORMER);
+
+	return length > suffix && !strcmp(path + length - suffix, MAPS_FORMER);
+}

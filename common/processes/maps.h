@@ -38,4 +38,11 @@ int maps_close(struct maps *maps);
  */
 int maps_find(pid_t pid, const char *prefix, char path[PATH_MAX]);
 
+/*
+ * What the kernel appends to the path of an open or mapped file, or of a working directory, that has this name no
+ * longer, and whether a path ends so. A file that is there may be called so, too.
+ */
+#define MAPS_FORMER " (deleted)"
+bool maps_is_former(const char *path);
+
 #endif

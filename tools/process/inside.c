@@ -82,7 +82,7 @@ enum inside_face inside_face(pid_t pid, struct inside_drivers *drivers)
 	*drivers = (struct inside_drivers){0};
 	maps_open(&maps, pid);
 	while (maps_next(&maps)) {
-		char *deleted = maps.path ? strstr(maps.path, " (deleted)") : NULL, whole[PATH_MAX];
+		char *deleted = maps.path ? strstr(maps.path, MAPS_FORMER) : NULL, whole[PATH_MAX];
 		enum inside_face face;
 
 		if (!maps.path)

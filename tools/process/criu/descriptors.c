@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/process/criu/descriptors.h"
 
+#include "common/processes/maps.h"
 #include "common/system/shortage.h"
 #include "common/text.h"
 
@@ -67,14 +68,13 @@ static bool is_there(const char *target, const struct descriptor *opened, const 
 static bool has_lost_name(const char *target, const struct descriptor *opened,
 			  const struct statx *st)
 {
-	static const char suffix[] = " (deleted)", nfs[] = "/.nfs";
-	size_t length = strlen(target);
+	static const char nfs[] = "/.nfs";
 	struct statfs found;
 	char path[64];
 
 	if (!st->stx_nlink)
 		return false;
-	if (length > strlen(suffix) && !strcmp(target + length - strlen(suffix), suffix))
+	if (maps_is_former(target))
 		return !is_there(target, opened, st);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", opened->pid, opened->fd);
 	return !strncmp(strrchr(target, '/'), nfs, strlen(nfs)) && !statfs(path, &found) &&

@@ -366,16 +366,6 @@ static void look_at_sockets(const struct descriptors *mine, const struct descrip
 		close(netlink);
 }
 
-/* The kernel appends this to the path of what was removed; what exists may have such a name, too. */
-static const char removed[] = " (deleted)";
-
-static bool is_called_removed(const char *path)
-{
-	size_t length = strlen(path);
-
-	return length > strlen(removed) && !strcmp(path + length - strlen(removed), removed);
-}
-
 static bool is_same(const char *path, const struct stat *st)
 {
 	struct stat found;
@@ -394,9 +384,9 @@ static void look_at_directories(const struct tree *tree, struct reasons *reasons
 		snprintf(link, sizeof(link), "/proc/%d/cwd", tree->pids[i]);
 		len = readlink(link, path, sizeof(path) - 1);
 		path[len > 0 ? len : 0] = '\0';
-		if (!is_called_removed(path) || stat(link, &st) || is_same(path, &st))
+		if (!maps_is_former(path) || stat(link, &st) || is_same(path, &st))
 			continue;
-		path[len - strlen(removed)] = '\0';
+		path[len - strlen(MAPS_FORMER)] = '\0';
 		give(reasons, "the working directory of %s was removed: %s",
 		     label(tree->pids[i], name), path);
 	}
@@ -478,7 +468,7 @@ static bool has_lost_name(pid_t pid, const struct maps *maps)
 	char path[PATH_MAX + 32];
 	struct stat st;
 
-	if (!maps->path || !is_called_removed(maps->path))
+	if (!maps->path || !maps_is_former(maps->path))
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/map_files/%lx-%lx", pid, maps->begin, maps->end);
 	if (stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_nlink ||

@@ -71,13 +71,6 @@ bool memory_file_add_name(struct memory_file *f, const char *name)
 	return true;
 }
 
-bool memory_file_is_former(const char *name)
-{
-	size_t length = strlen(name), suffix = strlen(MEMORY_FILE_FORMER);
-
-	return length > suffix && !strcmp(name + length - suffix, MEMORY_FILE_FORMER);
-}
-
 int memory_file_fail(struct snapshot_error *error, const struct memory_file *f, size_t name,
 		     int code)
 {

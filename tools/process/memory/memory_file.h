@@ -4,10 +4,8 @@
 /* One file of the list of memory_files.h: its directory, its names, and its bytes. */
 #include "tools/process/memory/memory_files.h"
 
-#define MEMORY_FILE_KEY "shared_files" /* of the list, in host.json */
-#define MEMORY_FILE_FORMER \
-	" (deleted)" /* the kernel's suffix of a mapping's path whose file has no longer that name */
-#define MEMORY_FILE_BOOT 64 /* bytes of the text that names a boot of the machine */
+#define MEMORY_FILE_KEY  "shared_files" /* of the list, in host.json */
+#define MEMORY_FILE_BOOT 64             /* bytes of the text that names a boot of the machine */
 
 /* Open a directory as memory_files.h says; -1: it is no such one. */
 int memory_file_open_directory(const char *path);
@@ -23,9 +21,6 @@ bool memory_file_is(const struct memory_file *f, int dir, const char *name);
 
 /* False: it has too many names, or the name is too long. */
 bool memory_file_add_name(struct memory_file *f, const char *name);
-
-/* Whether the name has the suffix. */
-bool memory_file_is_former(const char *name);
 
 /* Returns @code, a negative errno, of the name with that number. */
 int memory_file_fail(struct snapshot_error *error, const struct memory_file *f, size_t name,

@@ -206,11 +206,11 @@ static bool add_shown(struct memory_file *f, const char *name)
 		return false;
 	if (f->nnames > all) {
 		f->nformer++;
-		return memory_file_is_former(name);
+		return maps_is_former(name);
 	}
 	while (strcmp(f->names[i], name) != 0)
 		i++;
-	if (i < names && names > 1 && memory_file_is_former(name)) {
+	if (i < names && names > 1 && maps_is_former(name)) {
 		memmove(f->names[i], f->names[i + 1], (names - 1 - i) * sizeof(f->names[0]));
 		strcpy(f->names[names - 1], name);
 		f->nformer++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a restore does with the files of memory_files.h. */
 #include "checkpoint/snapshot/manifest_read.h"
+#include "common/processes/maps.h"
 #include "tools/process/memory/memory_file.h"
 #include "tools/process/memory/memory_holders.h"
 
@@ -57,7 +58,7 @@ static bool read_file(struct memory_file *f, const json_t *object)
 	    !read_number(object, "size", INT64_MAX, &size))
 		return false;
 	for (f->nformer = f->nnames - names; names < f->nnames; names++)
-		if (!memory_file_is_former(f->names[names]))
+		if (!maps_is_former(f->names[names]))
 			return false;
 	f->dev = dev;
 	f->ino = ino;
@@ -307,7 +308,7 @@ static void unname_mapped(const struct memory_file *f, int dir)
 
 	for (size_t i = f->nnames - f->nformer; i < f->nnames; i++) {
 		strcpy(name, f->names[i]);
-		name[strlen(name) - strlen(MEMORY_FILE_FORMER)] = '\0';
+		name[strlen(name) - strlen(MAPS_FORMER)] = '\0';
 		if (memory_file_is(f, dir, f->names[i]))
 			unlinkat(dir,
 				 renameat2(dir, f->names[i], dir, name, RENAME_NOREPLACE)
