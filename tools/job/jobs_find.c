@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -115,10 +114,9 @@ static int connect_in(int dir, const struct job *job)
 	int fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
 
 	/* A root of few capabilities, such as a hook of cudawd, may connect only as the user. */
-	if (fd == -EACCES) {
-		setfsuid(job->directory->owner);
+	if (fd == -EACCES && process_act_as(job->directory->owner)) {
 		fd = rundir_connect(RUNDIR_CONTROL, dir, job->own_pid);
-		setfsuid(geteuid());
+		process_act_as(geteuid());
 	}
 	if (fd == -ECONNREFUSED && has_ended(job->own_pid))
 		remove_socket(dir, job->own_pid, RUNDIR_SUFFIX);

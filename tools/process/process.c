@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -191,6 +192,12 @@ int process_signal(const struct process *process, uid_t owner, int signal)
 		err = -errno;
 	close(fd);
 	return err;
+}
+
+bool process_act_as(uid_t uid)
+{
+	setfsuid(uid);
+	return setfsuid(-1) == (int)uid;
 }
 
 void process_allow_descriptors(void)

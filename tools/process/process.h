@@ -70,6 +70,12 @@ int process_open(const struct process *process);
 int process_signal(const struct process *process, uid_t owner, int signal);
 
 /*
+ * Use files as the user @uid does, in the calling thread, until it is called with geteuid(). False: the process may
+ * not, and nothing has changed.
+ */
+bool process_act_as(uid_t uid);
+
+/*
  * Let this process, and what it starts, have as many descriptors as it may (RLIMIT_NOFILE): a job of several processes
  * needs more than the usual 1024.
  */

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,14 +49,13 @@ static int name_record(struct record *record, const struct process *process, uid
 /* Open and lock @record in the directory @path of @owner, who has what is made there. As record_open(). */
 static int open_as(struct record *record, const char *path, uid_t owner, const char **why)
 {
-	setfsuid(owner);
-	if (setfsuid(-1) != (int)owner) {
+	if (!process_act_as(owner)) {
 		*why = "this command may not make files for its user";
 		return -EPERM;
 	}
 	record->dir = rundir_create(path, owner, why);
 	record->fd = record->dir < 0 ? record->dir : lock_named(record->dir, record->name);
-	setfsuid(geteuid());
+	process_act_as(geteuid());
 	if (record->dir < 0 || record->fd >= 0)
 		return record->dir < 0 ? record->dir : 0;
 	*why = strerrordesc_np(-record->fd);

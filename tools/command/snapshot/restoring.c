@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -46,9 +45,10 @@ static int make_as(int dir, const char *name, uid_t uid)
 {
 	int error;
 
-	setfsuid(uid);
-	error = (uid_t)setfsuid(-1) == uid ? private_dir_make(dir, name) : -EPERM;
-	setfsuid(geteuid());
+	if (!process_act_as(uid))
+		return -EPERM;
+	error = private_dir_make(dir, name);
+	process_act_as(geteuid());
 	return error;
 }
 
