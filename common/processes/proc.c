@@ -94,8 +94,7 @@ bool host_same_ids(pid_t pid)
 	       ours.st_ino == its.st_ino;
 }
 
-/* For want of a descriptor: it has ended for sure once its id is free. */
-static bool is_free(pid_t pid)
+bool host_id_is_free(pid_t pid)
 {
 	return kill(pid, 0) && errno == ESRCH;
 }
@@ -110,7 +109,7 @@ static bool has_ended(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/task", pid);
 	threads = opendir(path);
 	if (!threads)
-		return errno == ENOENT || is_free(pid);
+		return errno == ENOENT || host_id_is_free(pid);
 	/* The first thread may end long before the others do. */
 	while ((!state || state == 'Z' || state == 'X') && (entry = readdir(threads))) {
 		errno = 0;
@@ -119,7 +118,7 @@ static bool has_ended(pid_t pid)
 			state = '?';
 	}
 	closedir(threads);
-	return !state || state == 'Z' || state == 'X' || (state == '?' && is_free(pid));
+	return !state || state == 'Z' || state == 'X' || (state == '?' && host_id_is_free(pid));
 }
 
 bool host_await_end(pid_t pid, double ms)

@@ -39,6 +39,9 @@ void host_command(pid_t pid, char *buf, size_t size);
 /* True if the process is in our PID namespace. False if we do not see it. */
 bool host_same_ids(pid_t pid);
 
+/* True if no process or thread has the id. Needs no descriptor. */
+bool host_id_is_free(pid_t pid);
+
 /*
  * Wait until a process has ended with all its threads, whether or not its parent or tracer has
  * called wait(2). False if it is still there after @ms.

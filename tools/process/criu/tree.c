@@ -289,7 +289,7 @@ static bool has_its_number(const struct tree *tree, size_t i)
 	errno = 0;
 	if (rundir_process(tree->pids[i], &process))
 		return process.start == tree->starts[i];
-	return is_shortage(-errno) && (!kill(tree->pids[i], 0) || errno != ESRCH);
+	return is_shortage(-errno) && !host_id_is_free(tree->pids[i]);
 }
 
 bool tree_kill(const struct tree *tree)
