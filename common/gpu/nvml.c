@@ -88,10 +88,16 @@ bool nvml_uuid_parse(const char *text, CUuuid *uuid)
 	return true;
 }
 
+/* The callers below have occupied the numbers of the standard streams. */
+static bool is_open(void)
+{
+	pthread_once(&once, open_library);
+	return nvml.by_uuid;
+}
+
 static int find_device(const char *uuid, nvmlDevice_t *device)
 {
-	nvml_open();
-	return !nvml.by_uuid || nvml.by_uuid(uuid, device) ? -ENOSYS : 0;
+	return !is_open() || nvml.by_uuid(uuid, device) ? -ENOSYS : 0;
 }
 
 int nvml_memory(const char *uuid, size_t *total, size_t *free)
@@ -172,8 +178,7 @@ int nvml_device_count(unsigned int *count)
 	bool known;
 
 	stdfds_occupy(&stdfds);
-	nvml_open();
-	known = nvml.by_uuid && nvml.count && !nvml.count(&found);
+	known = is_open() && nvml.count && !nvml.count(&found);
 	stdfds_release(&stdfds);
 	if (!known)
 		return -ENOSYS;
@@ -188,8 +193,7 @@ int nvml_device_uuid(unsigned int index, char text[NVML_UUID_SIZE])
 	bool known;
 
 	stdfds_occupy(&stdfds);
-	nvml_open();
-	known = nvml.by_uuid && nvml.by_index && nvml.uuid && !nvml.by_index(index, &device) &&
+	known = is_open() && nvml.by_index && nvml.uuid && !nvml.by_index(index, &device) &&
 		!nvml.uuid(device, text, NVML_UUID_SIZE);
 	stdfds_release(&stdfds);
 	return known ? 0 : -ENOSYS;
