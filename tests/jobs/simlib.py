@@ -215,6 +215,14 @@ def is_quiet(pid):
     return threads_are(pid, "S")
 
 
+def counted(program, *args):
+    """What a run to its end prints, and how often it makes each call of the driver, by the call's name."""
+    counts = os.path.join(SCRATCH, "counts")
+    printed = gpulib.Job(program, *args, env={"CUDAW_SIM_COUNT": counts}).result()
+    with open(counts, encoding="ascii") as file:
+        return printed, {name: int(times) for name, times in map(str.split, file)}
+
+
 HOLD = {way: os.path.join(SCRATCH, f"hold-{way}") for way in ("out", "in", "call")}
 HELD = {f"CUDAW_SIM_HOLD_{way.upper()}": path for way, path in HOLD.items()}
 

@@ -6,7 +6,7 @@ capture; and what many of them leave behind.
 import os
 import time
 
-from simlib import (HELD, SANITIZED, SCRATCH, errors_of_cudaw, gpus_used, held_back, hold, let_go, not_by_tsan,
+from simlib import (HELD, SANITIZED, counted, errors_of_cudaw, gpus_used, held_back, hold, let_go, not_by_tsan,
                     paused_and_resumed, process_used, shared)
 from gpulib import Job, check, cudaw, cudaw_ok, equal, main, same_lines, seeded
 from leaks import check_no_leak, settled
@@ -105,10 +105,9 @@ def each_thread_has_a_stream_of_its_own():
 
 
 def ordered_frees_are_asked_about_a_few_at_a_time():
-    counts = os.path.join(SCRATCH, "counts")
-    check("right" in Job("frees", "ordered-many", env={"CUDAW_SIM_COUNT": counts}).result(), "frees")
-    with open(counts, encoding="ascii") as file:
-        asked = next(int(line.split()[1]) for line in file if line.startswith("cuEventQuery "))
+    printed, made = counted("frees", "ordered-many")
+    check("right" in printed, "frees")
+    asked = made["cuEventQuery"]
     check(asked < 30000, f"cuEventQuery() was called {asked} times for 1000 allocations")
 
 
@@ -152,17 +151,23 @@ def memory_of_ordered_frees_goes_back():
         check("right" in job.result(), f"frees {case}")
 
 
-def a_first_capture_begins_beside_a_question():
-    job = Job("frees", "ordered-captured-first", env={**HELD, "CUDAW_SIM_HELD_CALL": "cuEventQuery"})
+def beside_a_call(call, after, program, *options, **env):
+    """A @call of cudaw's, behind @after of them, is held from the first line of the program to its third."""
+    job = Job(program, *options, env={**HELD, **env, "CUDAW_SIM_HELD_CALL": call})
     job.wait_line("holding")
-    hold("call")
+    hold("call", after)
     job.tell()
-    job.until(lambda: held_back("call"), 30, "cudaw asks about the event of the free")
+    job.until(lambda: held_back("call"), 30, f"{call} waits")
     job.tell()
-    job.until(lambda: job.lines.count("holding") == 3, 30, "the capture has begun")
+    job.until(lambda: job.lines.count("holding") == 3, 30, f"the program goes on beside {call}")
     let_go("call")
     job.tell()
-    check("right" in job.result(), "the capture was broken")
+    check("right" in job.result(), f"{program} {options}")
+    return job
+
+
+def a_first_capture_begins_beside_a_question():
+    beside_a_call("cuEventQuery", 0, "frees", "ordered-captured-first")
 
 
 def memory_of_a_dmabuf_serves_nobody_else():
@@ -180,10 +185,7 @@ def freed_memory_is_there_for_variables():
 
 
 def freed_memory_is_there_for_changes():
-    counts = os.path.join(SCRATCH, "counts")
-    Job("frees", "changes", env={"CUDAW_SIM_COUNT": counts}).result()
-    with open(counts, encoding="ascii") as file:
-        made = dict(line.split() for line in file)
+    _, made = counted("frees", "changes")
     for call in "cuMemMap", "cuMemSetAccess", "cuGraphExecUpdate_v2":
         job = Job("frees", "changes", env={"CUDAW_SIM_FAULT": f"{call}:{made[call]}:2"})
         check("right" in job.result(), f"frees changes, {call}")
@@ -191,17 +193,7 @@ def freed_memory_is_there_for_changes():
 
 def beside_the_end_of_a_context(call, after, *options):
     """GPU 1 is used while the end of GPU 0's primary context waits in a @call of cudaw's, behind @after of them."""
-    job = Job("primary_ends", *options, env={**HELD, "CUDAW_SIM_DEVICES": "2", "CUDAW_SIM_HELD_CALL": call})
-    job.wait_line("holding")
-    hold("call", after)
-    job.tell()
-    job.until(lambda: held_back("call"), 30, "the end waits")
-    job.tell()
-    job.until(lambda: job.lines.count("holding") == 3, 30, "GPU 1 was used")
-    let_go("call")
-    job.tell()
-    check("right" in job.result(), f"primary_ends {options}")
-    return job
+    return beside_a_call(call, after, "primary_ends", *options, CUDAW_SIM_DEVICES="2")
 
 
 def a_stream_has_the_handle_of_one_that_ends_with_its_context():

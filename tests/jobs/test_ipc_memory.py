@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The GPU test of memory that another process shares by a legacy IPC handle, on the simulated driver."""
-import os
-
-from simlib import SCRATCH, SIM_DIR, shared, unsanitized
+from simlib import SIM_DIR, counted, shared, unsanitized
 from gpulib import Job, base_environment, check, equal, main
 
 
@@ -20,10 +18,7 @@ def translated_memory_is_refused_by_name():
 
 def memory_that_is_kept_is_given_back_for_it():
     """The last of these calls is one of those that open the memory."""
-    counts = os.path.join(SCRATCH, "counts")
-    Job("ipc_memory", "kept", env={"CUDAW_SIM_COUNT": counts}).result()
-    with open(counts, encoding="ascii") as file:
-        made = dict(line.split() for line in file)
+    _, made = counted("ipc_memory", "kept")
     for call in "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess":
         job = Job("ipc_memory", "kept", env={"CUDAW_SIM_FAULT": f"{call}:{made[call]}:2"})
         equal(job.result(), "opening: CUDA_SUCCESS", f"the answer after {call} has found no memory")

@@ -394,13 +394,18 @@ def a_stopped_process_is_waited_for():
     pauses_and_goes_on(job)
 
 
-def an_import_waits_where_its_process_can_be_paused():
-    """Rank 0 is paused alone, as nothing is shared yet, and then rank 1 imports its memory."""
+def about_to_import():
+    """Two ranks that have exported memory, and import each other's once they are told; and the process of rank 1."""
     job = Job("sharing", "--waits", 1, "--mib", MIB, "--objects", OBJECTS, "--steps", 100000000,
               "--step-ms", 10, name="sharing")
     job.wait_line("exported")
     job.until(lambda: len(rows()) == 2, 30, "all ranks use CUDA")
-    other = other_rank(job)
+    return job, other_rank(job)
+
+
+def an_import_waits_where_its_process_can_be_paused():
+    """Rank 0 is paused alone, as nothing is shared yet, and then rank 1 imports its memory."""
+    job, other = about_to_import()
     cudaw_ok("pause", job.pid)
     job.tell()
     time.sleep(0.3)
@@ -416,11 +421,7 @@ def an_import_waits_where_its_process_can_be_paused():
 
 def an_import_from_a_stopped_process_says_so():
     """It waits, as natively no import needs the exporter; here rank 0 imports from rank 1."""
-    job = Job("sharing", "--waits", 1, "--mib", MIB, "--objects", OBJECTS, "--steps", 100000000,
-              "--step-ms", 10, name="sharing")
-    job.wait_line("exported")
-    job.until(lambda: len(rows()) == 2, 30, "all ranks use CUDA")
-    other = other_rank(job)
+    job, other = about_to_import()
     os.kill(other, signal.SIGSTOP)
     until(lambda: is_stopped(other), 10, "rank 1 is stopped")
     job.tell()

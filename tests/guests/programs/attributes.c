@@ -5,35 +5,11 @@
  */
 #include "tests/guests/programs/guest.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 
 #define SKIPPED 77
-
-/* How many threads of cudaw are as @is_so says. */
-static int count(int (*is_so)(pid_t tid))
-{
-	DIR *tasks = opendir("/proc/self/task");
-	struct dirent *task;
-	int n = 0;
-
-	while (tasks && (task = readdir(tasks))) {
-		char path[300], name[32] = "";
-		FILE *file;
-
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
-		file = fopen(path, "r");
-		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "cudaw\n"))
-			n += is_so(atoi(task->d_name));
-		if (file)
-			fclose(file);
-	}
-	if (tasks)
-		closedir(tasks);
-	return n;
-}
 
 static int is_bound(pid_t tid)
 {
@@ -77,7 +53,7 @@ static void on_one_processor(void)
 	CPU_SET(first, &set);
 	MUST(sched_setaffinity(0, sizeof(set), &set));
 	guest_memory_init(&memory);
-	printf("bound: %d\n", count(is_bound));
+	printf("bound: %d\n", guest_count_threads(is_bound));
 	guest_memory_point(&memory);
 }
 
@@ -91,7 +67,7 @@ static void in_real_time(void)
 		exit(SKIPPED);
 	}
 	guest_memory_init(&memory);
-	printf("in real time: %d\n", count(has_priority));
+	printf("in real time: %d\n", guest_count_threads(has_priority));
 	guest_memory_point(&memory);
 }
 

@@ -9,6 +9,7 @@
  * CUDA calls guest_point() where a third run is paused and resumed; the other runs find the end of
  * stdin there and go on.
  */
+#include <dirent.h>
 #include <poll.h>
 
 #include "tests/programs/kernels.h"
@@ -54,6 +55,29 @@ static inline int guest_told(void)
 	struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
 
 	return poll(&fd, 1, 0) > 0;
+}
+
+/* How many control threads of cudaw there are, of which @is_so (NULL: any) is true: natively none. */
+static inline int guest_count_threads(int (*is_so)(pid_t tid))
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	int n = 0;
+
+	while (tasks && (task = readdir(tasks))) {
+		char path[300], name[32] = "";
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+		file = fopen(path, "r");
+		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "cudaw\n"))
+			n += !is_so || is_so(atoi(task->d_name));
+		if (file)
+			fclose(file);
+	}
+	if (tasks)
+		closedir(tasks);
+	return n;
 }
 
 /* Memory on the GPU whose every word says how many steps were made. */

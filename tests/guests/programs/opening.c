@@ -9,33 +9,10 @@
  */
 #include "tests/guests/programs/guest.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <link.h>
 
 typedef void *(*open_fn)(const char *name, int flags);
-
-static int control_threads(void)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	struct dirent *task;
-	int n = 0;
-
-	while (tasks && (task = readdir(tasks))) {
-		char path[300], name[32] = "";
-		FILE *file;
-
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
-		file = fopen(path, "r");
-		if (file && fgets(name, sizeof(name), file))
-			n += !strcmp(name, "cudaw\n");
-		if (file)
-			fclose(file);
-	}
-	if (tasks)
-		closedir(tasks);
-	return n;
-}
 
 static void use_driver(void *lib)
 {
@@ -48,7 +25,7 @@ static void use_driver(void *lib)
 	CALL(FUNCTION(cuCtxSetCurrent)(context));
 	CALL(FUNCTION(cuMemAlloc_v2)(&data, 1 << 20));
 	CALL(FUNCTION(cuMemsetD8_v2)(data, 7, 1 << 20));
-	printf("a driver, %d control threads\n", control_threads());
+	printf("a driver, %d control threads\n", guest_count_threads(NULL));
 	if (getenv("TEST_POINT"))
 		guest_point();
 }
