@@ -37,12 +37,11 @@ static int open_once(void)
 
 static int open_file(void)
 {
-	int fd = open_once();
+	int tries = 0, fd;
 
-	for (int i = 0; i < TRIES && is_shortage(fd); i++) {
-		usleep(TRY_US);
+	do
 		fd = open_once();
-	}
+	while (shortage_wait(fd, &tries));
 	return fd;
 }
 

@@ -25,25 +25,38 @@
 #define NO_LIMIT  (1UL << 62) /* a v1 group without a limit has a number near 2^63 */
 
 /*
+ * Other threads of a program with few descriptors may have the last one for a moment. NULL: *@error is set if a
+ * shortage is the reason. It is not waited for again then.
+ */
+static FILE *open_text(const char *path, int *error)
+{
+	int tries = *error ? SHORTAGE_TRIES : 0;
+	FILE *f;
+
+	do
+		f = fopen(path, "re");
+	while (!f && shortage_wait(-errno, &tries));
+	if (!f && is_shortage(-errno))
+		*error = -errno;
+	return f;
+}
+
+/*
  * Read the numbers after the @n @keys in a file of "key value" lines. The value of a key that is not there stays as
  * it is, with *@error set if a shortage is the reason.
  */
 static void read_values(const char *path, const char *const *keys, size_t n, size_t *values,
 			int *error)
 {
-	FILE *f = fopen(path, "re");
+	FILE *f = open_text(path, error);
 	char line[256];
 
-	if (!f) {
-		if (is_shortage(-errno))
-			*error = -errno;
-		return;
-	}
-	while (fgets(line, sizeof(line), f))
+	while (f && fgets(line, sizeof(line), f))
 		for (size_t i = 0; i < n; i++)
 			if (!strncmp(line, keys[i], strlen(keys[i])))
 				sscanf(line + strlen(keys[i]), "%zu", &values[i]);
-	fclose(f);
+	if (f)
+		fclose(f);
 }
 
 /* The bytes that the control groups of this process allow and leave; SIZE_MAX: no limit. */
@@ -145,11 +158,9 @@ size_t hostmem_machine_available(void)
 static struct cgroup cgroup_query(void)
 {
 	struct cgroup c = {.limit = SIZE_MAX, .left = SIZE_MAX, .ready = SIZE_MAX};
-	FILE *f = fopen("/proc/thread-self/cgroup", "re");
+	FILE *f = open_text("/proc/thread-self/cgroup", &c.error);
 	char line[PATH_MAX];
 
-	if (!f && is_shortage(-errno))
-		c.error = -errno;
 	while (f && fgets(line, sizeof(line), f)) {
 		const struct cgroup_files *files = NULL;
 		char *path = strchr(line, '/');

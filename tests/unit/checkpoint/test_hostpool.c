@@ -81,6 +81,7 @@ END_TEST
 
 static char opened_paths[64][256];
 static size_t opened;
+static int without; /* opens, of which the next ones find no descriptor */
 
 /* Comes before the C library's. */
 FILE *fopen(const char *path, const char *mode)
@@ -89,6 +90,11 @@ FILE *fopen(const char *path, const char *mode)
 		(FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, "fopen");
 
 	snprintf(opened_paths[opened++ % 64], sizeof(opened_paths[0]), "%s", path);
+	if (without) {
+		without--;
+		errno = EMFILE;
+		return NULL;
+	}
 	return next(path, mode);
 }
 
@@ -143,6 +149,23 @@ START_TEST(without_descriptors_nothing_is_available)
 	ck_assert_uint_gt(hostmem_machine_available(), 0);
 	ck_assert_uint_gt(hostmem_cgroup_available(), 0);
 	ck_assert_int_eq(hostmem_group(&number), 0);
+}
+END_TEST
+
+/* Other threads of a program with few may have the last one while they look at something. */
+START_TEST(a_descriptor_is_awaited)
+{
+	uint64_t number;
+
+	without = 3;
+	ck_assert_uint_gt(hostmem_machine_available(), 0);
+	without = 3;
+	ck_assert_uint_gt(hostmem_cgroup_available(), 0);
+	without = 3;
+	ck_assert_uint_gt(hostmem_ready(), 0);
+	without = 3;
+	ck_assert_int_eq(hostmem_group(&number), 0);
+	ck_assert_int_eq(without, 0);
 }
 END_TEST
 
@@ -408,6 +431,7 @@ int main(void)
 	tcase_add_test(tc, what_stays_pinned_is_kept);
 	tcase_add_test(tc, what_is_not_pinned_goes_from_before_pinned_blocks_too);
 	tcase_add_test(tc, without_descriptors_nothing_is_available);
+	tcase_add_test(tc, a_descriptor_is_awaited);
 	tcase_add_test(tc, relaxed_pages_are_left);
 	tcase_add_test(tc, a_filled_file_becomes_blocks);
 	tcase_add_test(tc, what_is_in_a_file_outlives_the_pool);
