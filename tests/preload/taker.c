@@ -8,6 +8,8 @@
  * in bytes and as a hexadecimal number. The file is removed when that is done, or failed, which is
  * said.
  */
+#include "common/find/find.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -22,7 +24,6 @@
 #define LOOK_US 5000
 #define TRIES   64 /* the driver may have other places as well */
 
-/* Of the real driver: ours stands in the way of its name. */
 struct driver {
 	__typeof__(cuDevicePrimaryCtxRetain) *retain;
 	__typeof__(cuDevicePrimaryCtxRelease) *release;
@@ -31,10 +32,14 @@ struct driver {
 	__typeof__(cuMemFree) *free;
 };
 
+/* Of the real driver: by its path it would be ours, of which all calls wait while the job is paused. */
 static bool find(struct driver *drv, const char *path)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	char name[sizeof(FIND_ITSELF) + PATH_MAX];
+	void *lib;
 
+	snprintf(name, sizeof(name), FIND_ITSELF "%s", path);
+	lib = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
 	if (!lib)
 		return false;
 	drv->retain = (__typeof__(drv->retain))dlsym(lib, "cuDevicePrimaryCtxRetain");
