@@ -83,8 +83,7 @@ def same_output_from_snapshots():
         row = jobs()[job.pid]
         equal(row["state"], "running", "the state")
         equal(row["addressing"], "translated" if TRANSLATED else "mapped", "the addressing")
-        equal([gpu["uuid"] for gpu in row["gpu"]], [] if MANAGED else [here[1 if GPUS else 0]],
-              "the GPUs with memory that cudaw carries")
+        equal([gpu["uuid"] for gpu in row["gpu"]], [here[1 if GPUS else 0]], "its GPU")
         job.wait_steps(steps + 1)
         shutil.rmtree(copy)
     same_lines("\n".join(job.wait_end()), native, "after two restores")
