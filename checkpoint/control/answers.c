@@ -144,6 +144,14 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	server_answer(c, END_OK, NULL);
 }
 
+/* @c waits for what is under way. */
+static void report(struct client *c, const char *phase, size_t done, size_t total)
+{
+	c->joined = true;
+	if (server_keeps_up(c))
+		server_say(c, "progress %s %zu %zu", phase, done, total);
+}
+
 void answers_progress(const struct engine_progress *progress)
 {
 	const char *phase = __atomic_load_n(&progress->waiting, __ATOMIC_RELAXED)
@@ -153,10 +161,8 @@ void answers_progress(const struct engine_progress *progress)
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (c->waits == WAITS_NOT || c->waits == WAITS_TRIMMED)
 			continue;
-		c->joined = true;
-		server_say(c, "progress %s %zu %zu", phase,
-			   __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
-			   __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
+		report(c, phase, __atomic_load_n(&progress->done, __ATOMIC_RELAXED),
+		       __atomic_load_n(&progress->total, __ATOMIC_RELAXED));
 	}
 }
 
@@ -165,8 +171,7 @@ void answers_waiting(void)
 	for (struct client *c = server_next(NULL); c; c = server_next(c)) {
 		if (c->waits != WAITS_RUNNING)
 			continue;
-		c->joined = true;
-		server_say(c, "progress waiting 0 %zu", engine_saved_bytes());
+		report(c, "waiting", 0, engine_saved_bytes());
 	}
 }
 

@@ -10,9 +10,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,6 +74,15 @@ void server_say(const struct client *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	send_line(c, line, lines_write(line, fmt, ap));
 	va_end(ap);
+}
+
+bool server_keeps_up(const struct client *c)
+{
+	int fd = ownfd_get(&c->own), unread, size;
+	socklen_t len = sizeof(size);
+
+	return ioctl(fd, SIOCOUTQ, &unread) || getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) ||
+	       unread < size / 2;
 }
 
 void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)

@@ -121,6 +121,9 @@ char *server_line(struct client *c);
  */
 void server_say(const struct client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* False: it has not read much of what it was sent. What it need not know is not sent then, so that its answer has room. */
+bool server_keeps_up(const struct client *c);
+
 /* Send the last line of an answer, and end @c unless it has the lease. NULL: there is no message. */
 void server_answer(const struct client *c, enum end_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
