@@ -3,6 +3,7 @@
 #include "common/system/hostmem.h"
 #include "common/system/memory_fs.h"
 #include "common/system/ownfd.h"
+#include "common/system/shortage.h"
 #include "common/settings.h"
 #include "common/text.h"
 
@@ -82,11 +83,17 @@ static int open_named(const char *dir, int flags)
 	return -1;
 }
 
+/* Other threads of a program with few descriptors may have the last one for a moment. */
 static int open_unnamed(const char *dir, int flags)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR | flags, 0600);
+	int tries = 0, fd;
 
-	return fd < 0 && errno == EOPNOTSUPP ? open_named(dir, flags) : fd;
+	do {
+		fd = open(dir, O_TMPFILE | O_RDWR | flags, 0600);
+		if (fd < 0 && errno == EOPNOTSUPP)
+			fd = open_named(dir, flags);
+	} while (fd < 0 && shortage_wait(-errno, &tries));
+	return fd;
 }
 
 /* Past the page cache; not at the start, as the device may want larger multiples than those of spill_write(). */

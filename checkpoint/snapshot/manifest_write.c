@@ -286,23 +286,27 @@ static void put_parts(struct json_out *out, const struct snapshot_facts *facts)
 	json_close(out, ']');
 }
 
-static void put_files(struct json_out *out)
+/* 0 or errno. */
+static int put_files(struct json_out *out)
 {
 	struct paths paths = {0};
 	struct maps maps;
+	int error;
 
 	json_open(out, "files", '[');
 	maps_open(&maps, 0);
 	put_mapped(out, &maps, &paths);
-	maps_close(&maps);
+	error = -maps_close(&maps);
 	json_close(out, ']');
 	for (size_t i = 0; i < paths.n; i++)
 		free(paths.list[i]);
 	free(paths.list);
+	return error;
 }
 
-static void put_all(struct json_out *out, const struct snapshot_manifest_parts *parts,
-		    const struct snapshot_facts *facts)
+/* 0 or errno. */
+static int put_all(struct json_out *out, const struct snapshot_manifest_parts *parts,
+		   const struct snapshot_facts *facts)
 {
 	char id[2 * sizeof(parts->id) + 1];
 	int version = facts->nparts     ? SNAPSHOT_VERSION
@@ -326,7 +330,7 @@ static void put_all(struct json_out *out, const struct snapshot_manifest_parts *
 	if (version >= SNAPSHOT_OBJECTS)
 		put_objects(out, facts);
 	put_phases(out, facts);
-	put_files(out);
+	return put_files(out);
 }
 
 char *snapshot_manifest_make(const struct snapshot_manifest_parts *parts,
@@ -334,21 +338,22 @@ char *snapshot_manifest_make(const struct snapshot_manifest_parts *parts,
 {
 	char seal[SNAPSHOT_SEAL_SIZE + 1], *text = NULL;
 	struct json_out out = {.file = open_memstream(&text, size)};
-	bool failed;
+	int error;
 
 	if (!out.file)
 		return NULL;
-	put_all(&out, parts, facts);
-	failed = fflush(out.file) != 0;
-	if (!failed) {
+	error = put_all(&out, parts, facts);
+	if (!error && !fflush(out.file)) {
 		snapshot_seal(text, *size, seal);
 		fputs(seal, out.file);
 	}
-	failed |= ferror(out.file);
-	failed |= fclose(out.file) != 0;
-	if (failed) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	if (!error && ferror(out.file))
+		error = ENOMEM;
+	if (fclose(out.file) && !error)
+		error = ENOMEM;
+	if (!error)
+		return text;
+	free(text);
+	errno = error;
+	return NULL;
 }

@@ -70,7 +70,7 @@ struct snapshot_manifest_parts {
 	size_t nfiles;
 };
 
-/* Make the text of the manifest, of *@size bytes. The caller frees it. NULL if out of memory. */
+/* Make the text of the manifest, of *@size bytes. The caller frees it. NULL, and errno. */
 char *snapshot_manifest_make(const struct snapshot_manifest_parts *parts,
 			     const struct snapshot_facts *facts, size_t *size);
 

@@ -471,7 +471,8 @@ static int commit(struct snapshot_writer *w, const struct snapshot_manifest_part
 	int ret;
 
 	if (!text)
-		return snapshot_fail(error, -ENOMEM, "out of memory");
+		return snapshot_fail(error, -errno, "its manifest cannot be made: %s",
+				     error_text(errno));
 	write_signals_block(&signals);
 	ret = snapshot_io_write_file(dir_of(w), SNAPSHOT_MANIFEST_NEW, text, size, error);
 	write_signals_unblock(&signals);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/processes/maps.h"
 
+#include "common/system/shortage.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +11,14 @@
 int maps_open(struct maps *maps, pid_t pid)
 {
 	char path[64] = "/proc/thread-self/maps";
+	int tries = 0;
 
 	*maps = (struct maps){0};
 	if (pid)
 		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	maps->file = fopen(path, "re");
+	do
+		maps->file = fopen(path, "re");
+	while (!maps->file && shortage_wait(-errno, &tries));
 	maps->error = maps->file ? 0 : -errno;
 	return maps->error;
 }

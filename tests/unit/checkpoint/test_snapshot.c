@@ -10,6 +10,7 @@
 #include "checkpoint/snapshot/read.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/few_descriptors.h"
 #include "tests/unit/no_uring.h"
 
 #include <errno.h>
@@ -451,6 +452,24 @@ START_TEST(directories_that_are_only_called_so_stay)
 	if (geteuid() == 0)
 		ck_assert_int_eq(access(part, F_OK), 0);
 	close(dir);
+}
+END_TEST
+
+/* A restore elsewhere would not look whether they are the same there. */
+START_TEST(what_the_program_maps_must_be_known)
+{
+	const struct snapshot_source source = {0};
+	const struct snapshot_totals totals = {0};
+	const struct snapshot_manifest_parts parts = {.source = &source, .totals = &totals};
+	size_t size;
+	char *text = snapshot_manifest_make(&parts, &facts, &size);
+
+	ck_assert_ptr_nonnull(strstr(text, "libc.so.6"));
+	free(text);
+	take_descriptors(false);
+	ck_assert_ptr_null(snapshot_manifest_make(&parts, &facts, &size));
+	ck_assert_int_eq(errno, EMFILE);
+	allow_descriptors(64);
 }
 END_TEST
 
@@ -948,6 +967,7 @@ int main(void)
 	tcase_add_test(tc, a_cancelled_write_is_not_synced);
 	tcase_add_test(tc, a_pipe_in_the_manifests_place_is_replaced);
 	tcase_add_test(tc, a_manifest_of_any_size_is_not_read);
+	tcase_add_test(tc, what_the_program_maps_must_be_known);
 	tcase_add_test(tc, names);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

@@ -2,6 +2,7 @@
 /* The file of CUDAW_SPILL_DIR keeps what is in it, or says that it is gone. */
 #include "checkpoint/host/spill.h"
 #include "tests/check_suite.h"
+#include "tests/unit/few_descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -140,6 +141,16 @@ START_TEST(through_the_page_cache_a_write_waits_for_the_disk)
 }
 END_TEST
 
+/* Other threads of a program with few may have the last one for a moment. */
+START_TEST(a_descriptor_is_awaited)
+{
+	spill_close();
+	take_descriptors(_i);
+	ck_assert_int_eq(spill_open(SIZE, true), _i ? 0 : -EMFILE);
+	allow_descriptors(64);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("spill");
@@ -152,6 +163,7 @@ int main(void)
 	tcase_add_test(tc, a_file_system_may_lack_unnamed_files_and_reservations);
 	tcase_add_loop_test(tc, through_the_page_cache_a_write_waits_for_the_disk, 0,
 			    sizeof(refused) / sizeof(refused[0]));
+	tcase_add_loop_test(tc, a_descriptor_is_awaited, 0, 2);
 	suite_add_tcase(suite, tc);
 	return check_suite_run(suite);
 }

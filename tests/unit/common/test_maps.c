@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/processes/maps.h"
 #include "tests/check_suite.h"
+#include "tests/unit/few_descriptors.h"
 #include "tests/unit/without_main.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -113,6 +113,19 @@ START_TEST(those_that_cannot_be_read)
 }
 END_TEST
 
+/* Other threads of a program with few may have the last one for a moment. */
+START_TEST(a_descriptor_is_awaited)
+{
+	struct maps maps;
+
+	take_descriptors(_i);
+	ck_assert_int_eq(maps_open(&maps, 0), _i ? 0 : -EMFILE);
+	ck_assert(maps_next(&maps) == _i);
+	ck_assert_int_eq(maps_close(&maps), _i ? 0 : -EMFILE);
+	allow_descriptors(64);
+}
+END_TEST
+
 START_TEST(a_file_is_found_by_its_path_or_name)
 {
 	char path[PATH_MAX];
@@ -137,6 +150,7 @@ int main(void)
 	tcase_add_test(tc, a_file_is_found_by_its_path_or_name);
 	tcase_add_test(tc, a_line_that_breaks_off_is_left_out);
 	tcase_add_test(tc, those_that_cannot_be_read);
+	tcase_add_loop_test(tc, a_descriptor_is_awaited, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
