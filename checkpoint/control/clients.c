@@ -131,34 +131,49 @@ static void take_snapshot(struct client *c, const struct request *r)
 	operation_offer(&c->memory);
 }
 
+/* Whether the snapshot at @path is that of @c. The path of a job that is lent is that of an earlier one. */
+static bool is_snapshot_of(const struct client *c, const char *path)
+{
+	struct caller asks;
+
+	caller_find(ownfd_get(&c->own), &asks);
+	return control_is_lent(job_now()) ? job_is_given_back_by(&asks)
+					  : !strcmp(path, operation_plan()->path);
+}
+
 /*
- * If that is not possible, or the engine's thread has the pool (it tidies up), the resume reads the snapshot. A job that
- * stays paused has its memory there alone.
+ * False: that is not possible, or the engine's thread has the pool (it tidies up), so that the resume reads the snapshot;
+ * or the job stays paused, and has its memory there alone.
  */
-static void take_memory_back(const struct client *c)
+static bool take_memory_back(struct client *c)
 {
 	int fd = ownfd_get(&c->memory), error;
 
 	if (fd < 0 || control_operation(job_now()) != OP_NONE ||
 	    control_wants_paused_anyway(job_now()))
-		return;
+		return false;
 	error = engine_take_back(fd);
 	if (error)
 		pr_debug("the resume reads the snapshot: %s", error_text(-error));
+	return !error;
+}
+
+static void take_recall(struct client *c, const char *path)
+{
+	bool back = is_snapshot_of(c, path) && take_memory_back(c);
+
+	ownfd_close(&c->memory);
+	server_answer(c, back ? END_OK : END_BUSY, back ? NULL : "the job needs the snapshot");
 }
 
 static void take_done(struct client *c, const char *path)
 {
 	struct control_event event = {.kind = EV_DONE};
-	struct caller asks;
 	bool pact;
 
 	if (!join_pact(c, &pact, &event))
 		return;
-	caller_find(ownfd_get(&c->own), &asks);
-	/* The path of one that is lent is that of an earlier snapshot. */
-	event.matches = control_is_lent(job_now()) ? job_is_given_back_by(&asks)
-						   : !strcmp(path, operation_plan()->path);
+	event.matches = is_snapshot_of(c, path);
 	c->waits = WAITS_DONE;
 	if (event.matches)
 		take_memory_back(c);
@@ -297,6 +312,9 @@ static void take_request(struct client *c, const struct request *r)
 		break;
 	case REQUEST_SNAPSHOT:
 		take_snapshot(c, r);
+		break;
+	case REQUEST_RECALL:
+		take_recall(c, r->path);
 		break;
 	case REQUEST_DONE:
 		take_done(c, r->path);

@@ -94,7 +94,7 @@ static bool take_snapshot(struct request *r)
 	       snprintf(plan->path, sizeof(plan->path), "%s", text) < (int)sizeof(plan->path);
 }
 
-static bool take_done(struct request *r)
+static bool take_path(struct request *r)
 {
 	r->path = r->line.text;
 	return *r->path == '/';
@@ -171,10 +171,11 @@ static bool take_beside(struct request *r)
 static bool (*const takers[TO_JOB])(struct request *r) = {
 	[REQUEST_PAUSE] = take_pause,       [REQUEST_HOLD] = take_pause,
 	[REQUEST_RESUME] = take_resume,     [REQUEST_REGAIN] = take_resume,
-	[REQUEST_SNAPSHOT] = take_snapshot, [REQUEST_DONE] = take_done,
-	[REQUEST_MOVED] = take_moved,       [REQUEST_YIELD] = take_yield,
-	[REQUEST_ROOM] = take_room,         [ORDER_STEP] = take_step,
-	[ORDER_REACH] = take_reach,         [ORDER_BESIDE] = take_beside,
+	[REQUEST_SNAPSHOT] = take_snapshot, [REQUEST_RECALL] = take_path,
+	[REQUEST_DONE] = take_path,         [REQUEST_MOVED] = take_moved,
+	[REQUEST_YIELD] = take_yield,       [REQUEST_ROOM] = take_room,
+	[ORDER_STEP] = take_step,           [ORDER_REACH] = take_reach,
+	[ORDER_BESIDE] = take_beside,
 };
 
 static const char *expected_for(int id)
@@ -187,7 +188,7 @@ static const char *expected_for(int id)
 		return "yield BYTES [MS] [hold|context], or room BYTES [hold] by the same client";
 	default:
 		return "status, pause [MS] [all|memory], hold [MS] [all|memory|snapshot], resume [MS], "
-		       "regain [MS], trim, snapshot ... /DIR or done /DIR";
+		       "regain [MS], trim, snapshot ... /DIR, recall /DIR or done /DIR";
 	}
 }
 

@@ -30,7 +30,7 @@ struct request {
 	bool own_limit; /* the line does not say it */
 	enum release_choice release;
 	struct snapshot_plan plan; /* of a snapshot */
-	const char *path;          /* of done and moved; in the line */
+	const char *path;          /* of recall, done and moved; in the line */
 	size_t bytes;              /* of yield and room */
 	bool context;              /* of yield: the contexts go, too */
 	CUcheckpointGpuPair pairs[GPU_MAX];

@@ -46,6 +46,8 @@ static size_t format(char line[JOURNAL_LINE + 1], const struct journal_event *ev
 		json_text(&out, "operation", event->operation);
 	if (event->kind == JOURNAL_PAUSED)
 		json_number(&out, "bytes", event->bytes);
+	if (event->ran)
+		json_number(&out, "ran", 1);
 	if (event->by)
 		put_by(&out, event->by);
 	json_text(&out, "text", event->text);

@@ -11,6 +11,7 @@
  * So it has at most twice as many bytes. Its owner can write anything into it: it informs, and proves nothing. An
  * event that cannot be written is lost; a watcher of the file wakes up all the same, as it was opened for writing.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -54,6 +55,7 @@ struct journal_event {
 	const char *id, *name;       /* of its job; NULL: none */
 	const char *operation;       /* FAILED: which; else NULL */
 	uint64_t bytes;              /* PAUSED: of GPU memory that went out */
+	bool ran;                    /* SAVED: it has run since its memory was written */
 	const struct journal_by *by; /* NULL: of an outcome */
 	const char *text;            /* more about it; NULL: nothing */
 };

@@ -30,6 +30,9 @@
  *				parts: this image will be of all these processes (as they see their ids),
  *				which may share memory; each is asked likewise, with a directory of its own;
  *				the last word: how to compress (none)
+ *	recall DIR		the job, which is paused only for the snapshot in DIR, takes its memory back
+ *				from the memory file that came before, and stays paused until "done": it does
+ *				not need DIR any more. end busy: it needs DIR, or is to stay paused
  *	done DIR		the snapshot in DIR, requested with pause or image, is complete or
  *				given up. A job that was paused only for it resumes. A job that
  *				other requests, before or meanwhile, want paused stays paused, and
@@ -45,8 +48,8 @@
  *	pact			the pact that comes with this line is for the end of a "hold snapshot" that follows
  *	memory			the memory file that comes with this line is for the request that follows:
  *				"hold snapshot" or "snapshot pause" with hold: the pause puts the memory there,
- *				where it stays when the job gives its host memory back; with done: there it
- *				still is, so that the resume need not read the snapshot. It is sealed against
+ *				where it stays when the job gives its host memory back; with recall or done: there
+ *				it still is, so that the resume need not read the snapshot. It is sealed against
  *				shrinking. What does not fit into it is read
  *	hold [TIMEOUT_MS] [all|memory|snapshot]	pause, but first come to rest together with other
  *				processes. snapshot: as "all", but this process is to have a snapshot: the
@@ -370,6 +373,7 @@
 	X(REQUEST_REGAIN, "regain", "N")     \
 	X(REQUEST_TRIM, "trim", "")          \
 	X(REQUEST_SNAPSHOT, "snapshot", "t") \
+	X(REQUEST_RECALL, "recall", "t")     \
 	X(REQUEST_DONE, "done", "t")         \
 	X(REQUEST_MOVED, "moved", "t")       \
 	X(REQUEST_MEMORY, "memory", "")      \

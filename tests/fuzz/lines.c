@@ -44,7 +44,8 @@ static void check_request(const char *text)
 	if (r.id < 0 || r.id > TO_JOB || r.npairs > GPU_MAX || r.order.ntargets > RANKS_COMMS ||
 	    (r.id < TO_JOB && r.timeout_ms < 0) || !memchr(r.plan.path, '\0', sizeof(r.plan.path)))
 		__builtin_trap();
-	if ((r.id == REQUEST_DONE || r.id == REQUEST_MOVED) && *r.path != '/')
+	if ((r.id == REQUEST_RECALL || r.id == REQUEST_DONE || r.id == REQUEST_MOVED) &&
+	    *r.path != '/')
 		__builtin_trap();
 	if (r.id == REQUEST_SNAPSHOT && r.plan.path[0] != '/')
 		__builtin_trap();

@@ -16,7 +16,7 @@ from simlib import SANITIZED, SCRATCH
 from harness import SKIP_STATUS, open_terminal
 from detached import Detached, why_no_criu
 from gpulib import BUILD, CUDAW, PATIENCE, Skip, base_environment, check, cudaw_ok, equal, jobs, until
-from snapshotjobs import ask
+from snapshotjobs import ask, contents
 
 # The account of the simulated GPUs has locks of its own on a file that a copy would share.
 os.environ.pop("CUDAW_SIM_SHARED", None)
@@ -208,9 +208,12 @@ done
 : > $images/core-$pid.img
 """
 
-# It waits, five minutes at most, until it is let go on.
-WAITS = """
+VERSION = """
 [ "$1" = --version ] && { echo Version: 4.2; exit; }
+"""
+
+# It waits, five minutes at most, until it is let go on.
+WAITS = VERSION + """
 : > "$0.begun"
 for _ in $(seq 15000); do [ -e "$0.go" ] && break; sleep 0.02; done
 """ + IMAGE + 'exit $(cat "$0.go")'
@@ -219,13 +222,14 @@ for _ in $(seq 15000); do [ -e "$0.go" ] && break; sleep 0.02; done
 class Snapshot:
     """The command, under way; its CRIU is a pretended one."""
 
-    def __init__(self, job, *options, path=None, **process):
+    def __init__(self, job, *options, path=None, env=None, **process):
         """@process is of subprocess.Popen's options."""
         self.path = path or directory()
         self.criu = pretended_criu(WAITS)
         self.process = subprocess.Popen(
             [CUDAW, "snapshot", *options, str(job.pid), self.path], text=True,
-            env={**base_environment(), **self.criu}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process)
+            env={**base_environment(), **self.criu, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            **process)
 
     def in_criu(self):
         until(lambda: os.path.exists(self.criu["CUDAW_CRIU"] + ".begun"), 30, "CRIU begins")
@@ -240,3 +244,18 @@ class Snapshot:
         said, errors = self.process.communicate(timeout=300)
         equal(self.process.returncode, code, f"the exit code ({errors.strip()})")
         return said + errors
+
+
+@contextlib.contextmanager
+def commit_held(job, fails=""):
+    """A snapshot of it, whose commit waits for the end of the block, and fails if there is a text."""
+    path = directory()
+    renames = os.path.join(os.path.dirname(path), "renames")
+    snapshot = Snapshot(job, path=path, env={
+        "LD_PRELOAD": os.path.join(BUILD, "tests", "preload", "continues.so"),
+        "ASAN_OPTIONS": "verify_asan_link_order=0", "TEST_RENAMES": renames}).in_criu()
+    yield snapshot
+    check("manifest.json" not in contents(path), "the snapshot is committed")
+    with open(renames + ".new", "w", encoding="ascii") as file:
+        file.write(fails)
+    os.rename(renames + ".new", renames)

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 
-from restorelib import Snapshot, allow_stand_in, directory, need_criu, nvml, pretended_criu, refused
+from restorelib import Snapshot, allow_stand_in, commit_held, directory, need_criu, nvml, pretended_criu, refused
 from severallib import Server, Sharing, held_before_its_lock, rolled_back, stopped_and_restored, taken, watchers_of, watching
 from simlib import HELD, held_back, hold, let_go, unsanitized
 from snapshotjobs import ask
@@ -190,6 +190,25 @@ def what_was_saved_comes_back_without_a_read():
         check("copy" in names and "read" not in names, f"a resume had {names}")
     equal(len(said["further"]), len(job.engines) - 1, "the other processes")
     job.goes_on()
+    job.finish()
+
+
+@unsanitized
+def all_go_on_before_the_commit():
+    job = Sharing()
+    with commit_held(job.in_command) as snapshot:
+        image_of_all(snapshot, job)
+        equal(job.states(), "T", "the states while CRIU works")
+        snapshot.let_criu_go()
+        job.goes_on()
+    snapshot.end()
+    cudaw_ok("verify", snapshot.path)
+    with commit_held(job.in_command, fails="yes") as snapshot:
+        image_of_all(snapshot, job)
+        snapshot.let_criu_go()
+        job.goes_on()
+    check("Input/output error" in snapshot.end(1), "the reason is not told")
+    equal(os.listdir(snapshot.path), [], "what is left")
     job.finish()
 
 
@@ -460,6 +479,7 @@ allow_stand_in()
 main(*map(kind, KINDS), a_server_without_cuda_and_engines_over_tcp, on_other_gpus, what_fails_leaves_all_as_they_were,
      a_job_that_was_paused_stays_so, a_command_that_is_killed, a_command_that_is_killed_while_they_pause,
      a_running_job_runs_on_after_an_interrupt, what_was_saved_comes_back_without_a_read,
-     another_snapshot_under_way_is_left_alone, an_interrupt_of_a_restore_as_they_begin_to_run,
+     all_go_on_before_the_commit, another_snapshot_under_way_is_left_alone,
+     an_interrupt_of_a_restore_as_they_begin_to_run,
      one_that_ends_meanwhile, one_that_watches_and_is_stopped_meanwhile, nvml_that_does_not_come_back, what_is_refused_by_name,
      a_damaged_or_forged_part_starts_nothing)

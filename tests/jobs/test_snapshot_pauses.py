@@ -23,7 +23,7 @@ from simlib import HELD, MIB, SCRATCH, held_back, hold, is_stopped, let_go
 from detached import Detached
 from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, base_environment, check, cudaw, cudaw_ok, equal,
                     hog, is_pending, main, until)
-from restorelib import (IMAGE, Counting, Snapshot, directory, nobody_writes_there, pretended_criu,
+from restorelib import (IMAGE, VERSION, Counting, Snapshot, commit_held, directory, nobody_writes_there, pretended_criu,
                         refused)
 from snapshotjobs import ask, contents, counter, finish, no_host_memory, told
 
@@ -192,7 +192,7 @@ def waiting_for_memory(*options, path=None):
 def a_pause_while_it_waits_for_memory_holds():
     job, snapshot, other = waiting_for_memory()
     cudaw_ok("pause", job.pid)
-    check("; it stays paused" in snapshot.end(), "it is not said")
+    check(snapshot.end().endswith("; it stays paused\n"), "it is not said, or that its memory is in the snapshot")
     equal((job.state(), told(job, "snapshot")), ("paused", None), "the state, and where")
     other.discard()
     resumes_well(job)
@@ -583,8 +583,7 @@ def one_that_is_continued_runs_on():
 
 
 # The job is stopped when it ends, as by the real one, which fails if it is killed then.
-STOPS = """
-[ "$1" = --version ] && { echo Version: 4.2; exit; }
+STOPS = VERSION + """
 for i; do [ "$before" = --tree ] && kill -STOP $i; before=$i; done
 """
 
@@ -600,6 +599,45 @@ def one_that_is_continued_at_the_commit_runs_on():
     cudaw_ok("verify", path)
     goes_on(job)
     job.finish()
+
+
+def a_job_goes_on_before_the_commit():
+    """Its memory is in the command's file: it waits for no disk. An interrupt does not end what is half done."""
+    job = Counting()
+    with commit_held(job) as snapshot:
+        equal(job.state(), "paused", "the state while CRIU works")
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "running", 30, "it goes on")
+        goes_on(job)
+        snapshot.process.send_signal(signal.SIGINT)
+        cudaw_ok("pause", job.pid)      # as any other: the snapshot has let it go
+    snapshot.end(-signal.SIGINT)
+    equal(job.state(), "paused", "the state")
+    cudaw_ok("verify", snapshot.path)
+    resumes_well(job)
+
+
+def a_commit_that_fails_is_no_harm():
+    """A job that is to stay paused has its memory there alone, and stays."""
+    job = Counting()
+    with commit_held(job, fails="yes") as snapshot:
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "running", 30, "it goes on")
+    check("Input/output error" in snapshot.end(1), "the reason is not told")
+    equal(contents(snapshot.path), [], "what is left in the directory")
+    goes_on(job)
+    ends = Counting()
+    with commit_held(ends, fails="yes") as snapshot:
+        snapshot.let_criu_go()
+        until(lambda: ends.state() == "running", 30, "it goes on")
+        os.kill(ends.pid, signal.SIGKILL)
+        ends.wait_end()
+    check("Input/output error" in snapshot.end(1), "the reason is that of the disk")
+    with commit_held(job, fails="yes") as snapshot:
+        pause(job, "command")
+        snapshot.let_criu_go()
+    check(f"{job.pid} stays paused; {snapshot.path} holds its memory" in snapshot.end(1), "it is not said")
+    resumes_well(job)
 
 
 def one_that_criu_leaves_stopped_runs_on():
@@ -824,7 +862,8 @@ if __name__ == "__main__":
          a_failure_gives_back_what_was_saved, one_that_stops_the_job, one_that_ends_as_it_runs_on,
          one_who_reads_in_the_gap_is_waited_for, one_who_waits_for_its_end_is_waited_for,
          one_who_locks_it_before_the_command_ends_is_no_harm, one_that_is_continued_runs_on,
-         one_that_is_continued_at_the_commit_runs_on, one_that_criu_leaves_stopped_runs_on,
+         one_that_is_continued_at_the_commit_runs_on, a_job_goes_on_before_the_commit,
+         a_commit_that_fails_is_no_harm, one_that_criu_leaves_stopped_runs_on,
          a_program_that_is_replaced_meanwhile_fails_it, an_image_is_made_where_the_memory_is,
          a_signal_to_end_waits_for_it,
          a_resume_before_criu_begins_calls_it_off,

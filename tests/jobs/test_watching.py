@@ -14,7 +14,7 @@ import time
 from simlib import HELD, SCRATCH, hold, is_stopped, let_go
 from json_docs import check_documented
 from proclib import descriptors
-from restorelib import STAND_IN, Counting, directory, why_not
+from restorelib import STAND_IN, Counting, commit_held, directory, why_not
 from gpulib import BUILD, CUDAW, RUNTIME_DIR, Job, Skip, base_environment, check, cudaw, cudaw_ok, equal, main, until
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
@@ -218,6 +218,19 @@ def saved_without_an_image():
     equal([row["text"] for row in events(job) if row["event"] in ("snapshot", "saved")], [path] * 4, "the directory")
 
 
+def saved_while_it_runs():
+    """It has gone on by then: who asks later hears that it has run since its memory was written."""
+    job = Counting()
+    with commit_held(job) as snapshot:
+        snapshot.let_criu_go()
+        until(lambda: job.state() == "running", 30, "it goes on")
+        cudaw_ok("pause", job.pid)
+        waiting = Waiting("--for", "saved", job.pid)
+    snapshot.end()
+    equal(waiting.end(), (DONE, ""), "it is saved")
+    equal(cudaw("wait", "--for", "saved", "--timeout", 0.1, job.pid).returncode, TIMEOUT, "it has run")
+
+
 def one_that_was_saved_before():
     """A process that had its PID and its CUDAW_JOB."""
     job = counter("again")
@@ -372,5 +385,5 @@ def waiting_costs_nothing():
 
 main(waits_end_when_the_job_is_there, with_its_context_it_has_not_left, a_job_of_several_processes,
      a_process_that_is_stopped, a_process_that_is_stopped_before, a_job_that_ends, a_pause_that_fails, a_pause_that_is_taken_back,
-     saved_without_an_image, one_that_was_saved_before, saved_with_its_processes, who_asked, what_follows, rubbish,
-     no_place_for_it, a_limit_of_file_sizes, a_job_in_another_mount_namespace, waiting_costs_nothing)
+     saved_without_an_image, saved_while_it_runs, one_that_was_saved_before, saved_with_its_processes, who_asked,
+     what_follows, rubbish, no_place_for_it, a_limit_of_file_sizes, a_job_in_another_mount_namespace, waiting_costs_nothing)

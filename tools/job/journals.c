@@ -179,6 +179,7 @@ static void take_line(const struct journal_files *files, const char *line, size_
 	const struct journal_seen seen = {
 		.unix_ms = number_of(object, "unix_ms"),
 		.bytes = number_of(object, "bytes"),
+		.ran = number_of(object, "ran"),
 		.kind = kind,
 		.pid = (pid_t)number_of(object, "pid"),
 		.uid = files->owner,

@@ -18,6 +18,7 @@ struct journal_seen {
 	uid_t uid;                           /* the directory's owner */
 	const char *id;                      /* of the form that rundir_is_id() wants, or empty */
 	const char *name, *operation, *text; /* empty: none */
+	bool ran;                            /* SAVED: it has run since its memory was written */
 	bool asked;                          /* the next three are known */
 	uid_t by_uid;
 	pid_t by_pid; /* as the job sees it; 0: not known */

@@ -82,11 +82,11 @@ int outcome_explain(const struct job *job, char *text, size_t size)
 }
 
 static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
-	       const char *request)
+	       const char *request, int (*line)(struct job *job, const struct line *line))
 {
 	struct job_request ask = {
 		.text = request,
-		.line = outcome_line,
+		.line = line,
 		.tick = jobs_show_progress,
 		.limit_ms = OUTCOME_SILENCE_MS,
 		.silence = true,
@@ -105,7 +105,8 @@ static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
 		if (outcome_is_good(jobs[i]))
 			continue;
 		one = outcome_explain(jobs[i], text, sizeof(text));
-		complain("%s %s: %s", verb, outcome_label(jobs[i]), text);
+		if (verb)
+			complain("%s %s: %s", verb, outcome_label(jobs[i]), text);
 		code = code ? code : one;
 	}
 	return code;
@@ -113,12 +114,13 @@ static int ask(struct job **jobs, size_t n, const char *verb, const char *doing,
 
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request)
 {
-	return ask(&job, 1, verb, doing, request);
+	return ask(&job, 1, verb, doing, request, outcome_line);
 }
 
-int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing)
+int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing,
+		     int (*line)(struct job *job, const struct line *line))
 {
-	int code = ask(jobs, n, verb, doing, NULL);
+	int code = ask(jobs, n, verb, doing, NULL, line);
 
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->request = NULL;

@@ -28,9 +28,10 @@ int outcome_explain(const struct job *job, char *text, size_t size);
 int outcome_ask(struct job *job, const char *verb, const char *doing, const char *request);
 
 /*
- * The same for @n of them at once, each with its job->request, which is cleared. Returns the exit code of the first
- * failure.
+ * The same for @n of them at once, each with its job->request, which is cleared, and with a line function that calls
+ * outcome_line(). @verb NULL: nothing is printed. Returns the exit code of the first failure.
  */
-int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing);
+int outcome_ask_each(struct job **jobs, size_t n, const char *verb, const char *doing,
+		     int (*line)(struct job *job, const struct line *line));
 
 #endif

@@ -96,6 +96,8 @@ static const char *const invalid[] = {
 	"snapshot image parts 1 2 x /d",
 	"done",
 	"done dir",
+	"recall",
+	"recall dir",
 	"moved",
 	"moved " UUID " /d",
 	"moved " UUID "=" UUID,

@@ -289,7 +289,7 @@ static void take_seen(void *arg, const struct journal_seen *seen)
 			continue;
 		if (w->past && target->process.seen && is_older(seen, &target->process.process))
 			continue;
-		if (seen->kind == JOURNAL_SAVED)
+		if (seen->kind == JOURNAL_SAVED && !(seen->ran && w->past))
 			target->saved = true;
 		else if (seen->kind == JOURNAL_RUNNING && w->past)
 			target->saved = false;

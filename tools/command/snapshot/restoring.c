@@ -243,7 +243,7 @@ static int tell_moved(struct restoring *r, struct job **jobs)
 		jobs[i]->token = r->unverified ? 0 : r->readings[i].memory;
 	}
 	if (!ret)
-		ret = outcome_ask_each(jobs, r->opened.n, "restore", "restoring");
+		ret = outcome_ask_each(jobs, r->opened.n, "restore", "restoring", outcome_line);
 	for (size_t i = 0; i < r->opened.n; i++)
 		jobs[i]->token = 0;
 	free(requests);

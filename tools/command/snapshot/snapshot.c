@@ -168,15 +168,18 @@ static int report(const struct taking *t)
 		if (t->nclosed)
 			snprintf(closed, sizeof(closed), "; connections to others closed: %zu",
 				 t->nclosed);
-		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s%s\n",
+		printf("%d is in %s: %s of GPU memory, %s of it written as %s, %s%s%s%s\n",
 		       t->job->pid, t->path, format_bytes(bytes, m.totals.bytes),
 		       format_bytes(written, m.totals.written),
 		       format_bytes(stored, m.totals.stored),
 		       t->gpu_only ? "and no process, so 'cudaw restore' cannot start it from there"
 				   : image,
 		       t->stop           ? "; it is stopped"
-		       : t->stays_paused ? "; it stays paused, and only the snapshot has its memory"
+		       : t->stays_paused ? "; it stays paused"
 					 : "",
+		       t->stays_paused && *t->job->status.snapshot
+			       ? ", and only the snapshot has its memory"
+			       : "",
 		       closed);
 	}
 	snapshot_manifest_free(&m);

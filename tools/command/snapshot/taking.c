@@ -131,19 +131,52 @@ static int ask_to_write(const struct taking *t, size_t first, size_t n, const ch
 	struct job *jobs[SNAPSHOT_PARTS_MAX];
 	size_t count = make_requests(t, first, n, request, jobs);
 
-	return outcome_ask_each(jobs, count, "snapshot", "writing");
+	return outcome_ask_each(jobs, count, "snapshot", "writing", outcome_line);
 }
+
+/* What restore and inspect need to know of the processes, as keys of host.json. */
+struct facts {
+	const struct taking *t;
+	const struct tree *tree;
+	struct {
+		pid_t session, group;
+		char command[PROCESS_NAME];
+	} processes[TREE_MAX];
+};
+
+/* The snapshot that is to be committed, in the directory open and locked as dir. */
+static struct {
+	struct taking *t;
+	int dir;
+	const struct snapshot_manifest *m;
+	struct tree *tree;
+	struct facts facts;
+	struct snapshot_error *error;
+	bool done;
+	int ret; /* how; 0 or a negative errno */
+} last;
+
+static void commit(void);
 
 static struct {
 	struct job *jobs[SNAPSHOT_PARTS_MAX];
 	size_t n;
 } resuming;
 
-/* Once all are asked to resume, they do so without this command: an interrupt may end it. */
+/*
+ * Once all are asked to resume, they do so without this command. If they have their memory back, it commits meanwhile.
+ * Then an interrupt may end it, except where it has to tidy up after one process.
+ */
 static int resume_line(struct job *job, const struct line *line)
 {
-	if (jobs_are_asked(resuming.jobs, resuming.n))
-		criu_hold_signals(false);
+	bool went = last.t && last.t->went;
+
+	if (jobs_are_asked(resuming.jobs, resuming.n)) {
+		if (went && !last.done)
+			commit();
+		if (went || resuming.n > 1)
+			criu_hold_signals(false);
+	}
 	return outcome_line(job, line);
 }
 
@@ -165,20 +198,55 @@ static int let_all_go(struct taking *t)
 	return ret;
 }
 
-/* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. */
-static int let_go(struct taking *t)
+static int let_one_go(struct taking *t)
 {
 	char request[PATH_MAX + PROTOCOL_WORDS];
 	int ret;
 
-	if (t->nparts > 1)
-		return let_all_go(t);
 	t->job->status.resume = (struct job_transfer){0};
 	snprintf(request, sizeof(request), "done %s", t->path);
+	t->job->request = request;
+	resuming.jobs[0] = t->job;
+	resuming.n = 1;
 	give_memory(t);
-	ret = outcome_ask(t->job, "snapshot", "resuming", request);
-	t->stays_paused = !ret && strcmp(t->job->status.state, "running") != 0;
+	ret = outcome_ask_each(&t->job, 1, "snapshot", "resuming", resume_line);
+	t->stays_paused = !ret && strcmp(t->job->status.state, state_names[STATE_RUNNING]) != 0;
 	return ret;
+}
+
+/* End the snapshot's pause: the job resumes, or stays paused if a pause was requested. Where its memory is then, it says. */
+static int let_go(struct taking *t)
+{
+	int ret = t->nparts > 1 ? let_all_go(t) : let_one_go(t);
+
+	if (!t->stays_paused)
+		return ret;
+	jobs_describe(&t->job, 1);
+	t->job->status.resume = (struct job_transfer){0}; /* an earlier one */
+	return ret;
+}
+
+static bool have_memory(const struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++)
+		if (t->parts[i].memory < 0)
+			return false;
+	return true;
+}
+
+/* Whether all have got their memory back, and do not need the directory any more. */
+static bool recall(const struct taking *t)
+{
+	struct job *jobs[SNAPSHOT_PARTS_MAX];
+	size_t n = make_requests(t, 0, t->nparts, "recall", jobs);
+
+	if (n < t->nparts)
+		return false;
+	lend_memory(t);
+	if (outcome_ask_each(jobs, n, NULL, "resuming", outcome_line))
+		return false;
+	drop_memory(t);
+	return true;
 }
 
 void taking_clean(const struct taking *t)
@@ -206,6 +274,8 @@ void taking_clean(const struct taking *t)
  */
 static void give_up(struct taking *t)
 {
+	if (t->went)
+		return;
 	if (t->nparts < 2 && taking_has_ended(t->job)) {
 		taking_clean(t);
 		return;
@@ -219,8 +289,6 @@ static void give_up(struct taking *t)
 	}
 	if (let_go(t))
 		return;
-	if (t->stays_paused)
-		jobs_describe(&t->job, 1);
 	/* The job may have begun to resume, and hold its memory again. */
 	if (!t->stays_paused || (!t->job->error && strcmp(t->job->status.snapshot, t->path) != 0))
 		taking_clean(t);
@@ -229,11 +297,17 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
-/* What restore and inspect need to know of the processes, as keys of host.json. */
-struct facts {
-	const struct taking *t;
-	const struct tree *tree;
-};
+/* Before the job goes on: its processes may end then. */
+static void find_facts(struct facts *facts, const struct taking *t, const struct tree *tree)
+{
+	facts->t = t;
+	facts->tree = tree;
+	for (size_t i = 0; i < tree->n; i++) {
+		facts->processes[i].session = getsid(tree->pids[i]);
+		facts->processes[i].group = getpgid(tree->pids[i]);
+		process_name(tree->pids[i], facts->processes[i].command);
+	}
+}
 
 /* 0: the process has ended meanwhile, or this is not visible in its container. */
 static void put_id(struct json_out *out, const char *key, pid_t id)
@@ -244,7 +318,6 @@ static void put_id(struct json_out *out, const char *key, pid_t id)
 static void put_facts(struct json_out *out, const void *arg)
 {
 	const struct facts *facts = arg;
-	char name[PROCESS_NAME];
 
 	memory_files_put(out, &facts->t->memory_files);
 	json_number(out, "root", facts->t->root.pid);
@@ -252,9 +325,9 @@ static void put_facts(struct json_out *out, const void *arg)
 	for (size_t i = 0; i < facts->tree->n; i++) {
 		json_open(out, NULL, '{');
 		json_number(out, "pid", facts->tree->pids[i]);
-		json_text(out, "command", process_name(facts->tree->pids[i], name));
-		put_id(out, "session", getsid(facts->tree->pids[i]));
-		put_id(out, "group", getpgid(facts->tree->pids[i]));
+		json_text(out, "command", facts->processes[i].command);
+		put_id(out, "session", facts->processes[i].session);
+		put_id(out, "group", facts->processes[i].group);
 		json_close(out, '}');
 	}
 	json_close(out, ']');
@@ -301,12 +374,11 @@ static int commit_parts(const struct taking *t, struct snapshot_error *error)
  * errno.
  */
 static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
-		struct snapshot_error *error)
+		const struct facts *more, struct snapshot_error *error)
 {
 	pid_t stopped[TREE_MAX];
-	const struct facts more = {t, tree};
 	struct host_facts facts = {
-		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = &more};
+		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = more};
 	int ret;
 
 	for (size_t i = 0; i < tree->n; i++)
@@ -395,6 +467,7 @@ static void tell_saved(const struct taking *t, const struct job *job)
 					    .pid = job->own_pid,
 					    .id = job->status.id,
 					    .name = *job->status.name ? job->status.name : NULL,
+					    .ran = t->went,
 					    .text = t->path};
 	int dir = job_open_directory(job);
 
@@ -604,6 +677,53 @@ static void clean_all(const struct taking *t, int dir, const struct snapshot_man
 	snapshot_dir_clean(dir, snapshot_manifest_names, m);
 }
 
+static void unlock_all(struct taking *t)
+{
+	for (size_t i = 0; i < t->nparts; i++) {
+		if (t->parts[i].dir >= 0)
+			snapshot_dir_close(t->parts[i].dir);
+		t->parts[i].dir = -1;
+	}
+}
+
+/* Then nothing of it needs the directory. If the job goes on already, a failure is told, and tidied up, at once. */
+static void commit(void)
+{
+	struct taking *t = last.t;
+
+	last.done = true;
+	last.ret = seal(t, last.dir, last.m, last.tree, &last.facts, last.error);
+	for (size_t i = 0; i < t->nparts && !last.ret; i++)
+		tell_saved(t, t->parts[i].job);
+	if (t->stop && !last.ret)
+		end_job(t, last.dir, last.tree);
+	if (!last.ret)
+		clean_all(t, last.dir, last.m);
+	unlock_all(t);
+	if (last.ret && t->went) {
+		taking_fail(t, last.error->text);
+		taking_clean(t);
+	}
+}
+
+/* The image is made: the job goes on now if it can, else once all is committed. 0 or a negative errno. */
+static int complete(struct taking *t, struct snapshot_error *error)
+{
+	bool early = !t->stop && have_memory(t);
+	int ret = early ? check_stopped(t, last.tree, error) : 0;
+
+	if (ret)
+		return ret;
+	last.error = error;
+	find_facts(&last.facts, t, last.tree);
+	t->went = early && let_continue(t, last.tree) && recall(t);
+	if (t->went)
+		t->gone = let_go(t);
+	if (!last.done)
+		commit();
+	return last.ret;
+}
+
 /* Write the image and commit, in the directory open and locked as @dir. 0 or a negative errno. */
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
@@ -625,18 +745,16 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	tree_find(&after, &t->root, t->job->directory->owner);
 	if (!ret)
 		ret = check_unchanged(t, &after, error);
+	last.t = t;
+	last.dir = dir;
+	last.m = m;
+	last.tree = &tree;
 	if (!ret)
-		ret = seal(t, dir, m, &tree, error);
+		ret = complete(t, error);
 	if (ret || !t->stop)
 		let_continue(t, &tree);
-	for (size_t i = 0; i < t->nparts && !ret; i++)
-		tell_saved(t, t->parts[i].job);
-	if (t->stop && !ret)
-		end_job(t, dir, &tree);
 	/* Those that stay stopped have it once somebody continues them. */
 	monitors_let_go(&t->monitors, false, NULL, 0);
-	if (!ret)
-		clean_all(t, dir, m);
 	return ret;
 }
 
@@ -671,15 +789,6 @@ static int lock_all(struct taking *t, struct snapshot_error *error)
 	return 0;
 }
 
-static void unlock_all(struct taking *t)
-{
-	for (size_t i = 0; i < t->nparts; i++) {
-		if (t->parts[i].dir >= 0)
-			snapshot_dir_close(t->parts[i].dir);
-		t->parts[i].dir = -1;
-	}
-}
-
 static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
@@ -694,8 +803,8 @@ static int finish(struct taking *t)
 		snapshot_manifest_free(&manifest);
 	}
 	unlock_all(t);
-	if (!ret)
-		return EXIT_DONE;
+	if (!ret || t->went)
+		return ret ? EXIT_FAILED : EXIT_DONE;
 	/* If a process has ended, the other errors are only consequences. */
 	for (size_t i = 0; i < t->nparts; i++) {
 		jobs_describe(&t->parts[i].job, 1);
@@ -846,7 +955,7 @@ static int run(struct taking *t)
 	if (!t->stop) {
 		if (t->nparts < 2)
 			criu_hold_signals(false);
-		ret = let_go(t);
+		ret = t->went ? t->gone : let_go(t);
 		criu_hold_signals(false);
 	}
 	t->ms = clock_ms() - begin;

@@ -10,6 +10,9 @@
  * may be the only place that has the job's memory, so every failure either resumes the job or
  * leaves the directory as it is.
  *
+ * A job that runs on has left its memory in a file in memory, which the command has. It takes that back once CRIU's
+ * image is made: the image becomes complete, and the snapshot is committed, while the job resumes and runs.
+ *
  * Of several processes that use CUDA, the first one in the tree is "the job" below, with the directory; each other one
  * has a directory in it. They pause together, and write when all are paused.
  */
@@ -54,6 +57,8 @@ struct taking {
 	struct process root; /* of the job's processes (whole.h), since taking_check_processes() */
 	pid_t unknown;       /* likewise */
 	bool stays_paused;
+	bool went; /* the job has its memory back, and goes on, since before the snapshot was complete */
+	int gone; /* an exit code: how that ended */
 	struct criu criu;
 	struct memory_files memory_files; /* since taking_check_processes() */
 	struct tcp_sockets ports;         /* likewise */
