@@ -32,7 +32,7 @@ TESTS = os.path.dirname(os.path.abspath(__file__))
 sys.path.extend(os.path.join(TESTS, room) for room in ("cli", "gpu", "jobs"))
 
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
-CUDAW = os.path.join(BUILD, "bin", "cudaw")
+CUDAW = os.path.join(os.environ.get("TEST_BIN", os.path.join(BUILD, "bin")), "cudaw")
 SKIP_STATUS = 77
 CERTAIN_STATUS = 3      # a failed case is certain: tests/runner.py
 # Of a program: STEP_WRONG_DATA and STEP_SANITIZER of tests/programs/step.h.

@@ -25,7 +25,7 @@ GUESTS := $(patsubst %.c,$(O)/%,$(wildcard tests/guests/programs/*.c)) \
 	  $(if $(shell command -v go),$(patsubst %.go,$(O)/%-go,$(wildcard tests/guests/programs/*.go))) \
 	  $(if $(shell command -v javac),$(patsubst %.java,$(O)/%.class,$(wildcard tests/guests/programs/*.java)))
 
-.PHONY: programs deps-guests deps-slurm check check-slurm check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-aarch64 check-glibc \
+.PHONY: programs deps-guests deps-slurm check check-slurm check-slow check-quick soak mutants storm fuzz check-gpu check-real check-abi check-fresh check-aarch64 check-glibc \
 	check-layers check-words check-waits check-format demo bench bench-nccl bench-launch bench-pause bench-first-pause bench-turns \
 	bench-restore bench-snapshot own-programs check-ci check-ci-address check-ci-thread check-sanitizers sanitize-address \
 	sanitize-thread check-unstable
@@ -264,7 +264,7 @@ CERTAIN := $(filter $(patsubst %,$(O)/tests/unit/%,kparams/test_elf kparams/test
 	   checkpoint/test_control_joint checkpoint/test_control_model checkpoint/test_gate_model checkpoint/test_sharing_model \
 	   common/test_pact common/test_json_out common/test_buildid) $(O)/tests/fuzz/%,$(UNIT_TESTS))
 CHECK = $(RUN_TESTS) --jobs $(JOBS) --spare $(SPARE_JOBS) --timeout $(shell echo $$((900 * $(SLOWER)))) --results $(RESULTS)/check \
-	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') --certain $(CERTAIN) --
+	$(WITHOUT:%=--without %) $(ONLY:%=--only '%') $(REPEAT:%=--repeat %) --certain $(CERTAIN) --
 # Most tests wait more than they work: so many more run at once while a processor is idle.
 SPARE_JOBS ?= $(if $(SANITIZE),0,$(JOBS))
 # Those that ONLY names, and what they need; .ci/run has few of them with sanitizers. Tests that want a program of the
@@ -276,9 +276,16 @@ CHECK_NEEDS := $(filter $(UNIT_TESTS),$(CHOSEN)) \
 	$(SETTINGS_PAGE) $(CLOCKED_DAEMON) $(MKSNAPSHOT) $(C_PROGRAMS) $(PRELOADS)) \
 	$(if $(filter tests/guests/%,$(CHOSEN)),$(GUESTS)) \
 	$(if $(filter %/test_machine.py,$(CHOSEN)),$(if $(SANITIZE),,$(if $(wildcard $(NVCC)),$(filter %_rt,$(CU_PROGRAMS)))))
-## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states"
+## check: run the tests that need no GPU. JOBS=$(nproc) SPARE_JOBS=$(JOBS) ONLY="NAME NAME:CASE *states" REPEAT=COUNT
 check: all $(CHECK_NEEDS)
 	$(Q)$(CHECK) $(TESTS)
+
+## check-slow: the jobs on the simulated driver, with a command that begins 0.7 s late. ONLY="NAME NAME:CASE"
+LATE := $(O)/tests/late
+check-slow: all $(CHECK_NEEDS) $(LATE)/cudaw
+	$(Q)TEST_BIN='$(abspath $(LATE))' $(CHECK) $(filter tests/jobs/%,$(TESTS))
+$(LATE)/cudaw: tests/late-cudaw
+	$(Q)mkdir -p $(LATE) && sed 's|@BIN@|$(abspath $(O)/bin)|' $< > $@ && chmod 755 $@
 
 ## check-slurm: jobs on the simulated driver under a Slurm of the test's own (deps-slurm), in five minutes. ONLY="NAME:CASE"
 check-slurm: all $(addprefix $(O)/tests/,programs/counter programs/hog programs/rank_kernels preload/nvml.so)
@@ -466,10 +473,10 @@ endif
 ASAN := O=$(O)/asan SANITIZE=address,undefined
 TSAN := O=$(O)/tsan SANITIZE=thread
 sanitized = $(MAKE) --no-print-directory storm $(1) && $(MAKE) --no-print-directory check $(1)
-## check-sanitizers: run the tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread)
-# The second also runs after the first has failed; a test that has been unstable for long fails.
+## check-sanitizers: run the tests and a storm under ASan and UBSan (sanitize-address), and under TSan (sanitize-thread); check-slow
+# All run, also after one has failed; a test that has been unstable for long fails.
 check-sanitizers:
-	$(Q)status=0; for part in sanitize-address sanitize-thread check-unstable; do \
+	$(Q)status=0; for part in sanitize-address sanitize-thread check-slow check-unstable; do \
 		$(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 sanitize-address:
 	$(Q)$(call sanitized,$(ASAN))

@@ -87,10 +87,15 @@ class Test:
     def failed(self):
         return [point for point in self.points if point["result"] == "fail"]
 
+    def another(self, name):
+        """A run of the same cases, called @name."""
+        test = Test(name, self.limit, list(self.argv))
+        test.cases = self.cases
+        return test
+
     def again(self):
         """The same test, of its failed points alone if all of them have a number."""
-        test = Test(self.name, self.limit, self.argv)
-        test.cases = self.cases
+        test = self.another(self.name)
         numbers = [point["number"] for point in self.failed()]
         test.numbers = numbers if None not in numbers else []
         return test
@@ -367,6 +372,8 @@ def parse():
                         help="programs without threads and clock: what fails there fails again")
     parser.add_argument("--without", metavar="FILE",
                         help="leave out the tests in this list, which have a line NAME SECONDS each")
+    parser.add_argument("--repeat", type=int, default=1, metavar="COUNT",
+                        help="run each so often (1), and none again; say how often each failed")
     parser.add_argument("--select", action="store_true", help="print the programs that would run, and end")
     parser.add_argument("--unstable", metavar="FILE",
                         help="list the unstable cases there; those that it has count")
@@ -384,7 +391,17 @@ def chosen(args):
     if args.without:
         left_out = names_of(args.without)
         tests = [test for test in tests if test.name not in left_out]
+    if args.repeat > 1:
+        tests = [test.another(f"{test.name}.{number}") for number in range(args.repeat) for test in tests]
     return tests
+
+
+def tell_repeated(tests, count):
+    """How many of the runs of each test failed."""
+    for name in sorted({test.name.rpartition(".")[0] for test in tests}):
+        runs = [test for test in tests if test.name.rpartition(".")[0] == name]
+        failed = sum(bool(test.failed()) for test in runs)
+        print(f"{name}: {failed} of {count} runs failed, {sum(test.seconds for test in runs) / count:.1f} s each")
 
 
 def names_of(path):
@@ -414,7 +431,7 @@ def main():
     if args.results:
         os.makedirs(args.results, exist_ok=True)
     run_all(tests, max(args.jobs, 1), max(args.spare, 0), args.results)
-    unstable = settle(tests, written_lines(args.unstable))
+    unstable = settle(tests, written_lines(args.unstable)) if args.repeat == 1 else []
     if args.results:
         with open(os.path.join(args.results, "results.json"), "w", encoding="utf-8") as file:
             json.dump([test.record() for test in tests], file, indent=1)
@@ -425,6 +442,8 @@ def main():
     if len(tests) > LONGEST:
         print("processor time: " + ", ".join(
             f"{test.name} {test.cpu:.0f} s" for test in sorted(tests, key=lambda test: -test.cpu)[:LONGEST]))
+    if args.repeat > 1:
+        tell_repeated(tests, args.repeat)
     for case in unstable:
         print(f"UNSTABLE {case}")
     total = {word: sum(test.count(word) for test in tests) for word in WORD}

@@ -65,6 +65,16 @@ def test_a_case_that_passes_twice_alone_is_unstable():
     contains(output, "b runs\n")
 
 
+def test_repeated_tests_are_counted_and_not_run_again():
+    directory = scratch()
+    path = harness_program(directory, "odd", fails_at(directory, [2, 3], "equal(1, 2)"))
+    done = run("--repeat", "4", "--only", "odd:a", "--results", directory, path)
+    equal((done.returncode, last(done), ran(directory)), (1, "2 passed, 2 failed, 0 skipped", 4))
+    contains(done.stdout, "\ntest_odd.py: 2 of 4 runs failed, ")
+    equal(sorted(name for name in os.listdir(directory) if name.endswith(".output")),
+          ["test_odd.py.1.output", "test_odd.py.2.output"])
+
+
 def test_a_case_that_fails_again_fails():
     for again in (2, 3):
         directory = scratch()
