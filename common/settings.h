@@ -73,9 +73,10 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(SPILL_DIR, "CUDAW_SPILL_DIR", A_DISK_DIRECTORY, NO_WORDS, "none",                                   \
 	  "nothing is written there", READ_BY_JOBS,                                                           \
 	  "A directory on disk for memory of a paused job that does not fit in host memory. The "             \
-	  "file there has no name (on NFS and some others: one for a moment, .cudaw-spill-XXXXXX), and is "   \
-	  "gone when the job is. A directory whose files are memory (tmpfs, ramfs, zram) is not used. A job " \
-	  "that takes turns needs a file system that can reserve space (not NFS before 4.2, ext2, ext3).")    \
+	  "file there has no name, and is gone when the job is. On NFS and some other file systems it has "   \
+	  "the name .cudaw-spill-XXXXXX for a moment. A directory whose files are memory (tmpfs, ramfs, "     \
+	  "zram) is not used. A job that takes turns needs a file system that can reserve space (not NFS "    \
+	  "before 4.2, ext2, ext3).")                                                                         \
 	X(VERIFY, "CUDAW_VERIFY", A_WORD, WORDS("0", "1"), "0", "1", READ_BY_JOBS,                            \
 	  "1: the GPU takes checksums of all memory that is moved, and a resume lets the job run "            \
 	  "only if they are the same.")                                                                       \
@@ -147,8 +148,8 @@ enum setting_reader { READ_BY_JOBS, READ_BY_COMMAND, READ_BY_BOTH, SET_BY_RUN, S
 	X(LOG_FILE, "CUDAW_LOG_FILE", A_FILE, NO_WORDS, "standard error", "stderr is used",                   \
 	  READ_BY_JOBS,                                                                                       \
 	  "The file to log to. Set it for a program that changes its standard error after "                   \
-	  "it has begun to use CUDA: lines go to a new one only if that is a terminal, or the standard "      \
-	  "output as well. Any other file could be the program's data.")                                      \
+	  "it has begun to use CUDA. cudaw writes to the new standard error only if it is a terminal, or is " \
+	  "the standard output as well. Any other file could be the program's data.")                         \
 	X(CRIU, "CUDAW_CRIU", A_TEXT, NO_WORDS, "criu in PATH", NULL, READ_BY_COMMAND,                        \
 	  "The CRIU program for snapshots.")                                                                  \
 	X(REAL_LIBCUDA, "CUDAW_REAL_LIBCUDA", A_TEXT, NO_WORDS, "found by search", NULL,                      \
