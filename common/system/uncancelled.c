@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WRAPPED(type, name, parameters, arguments, result_of)           \
+#define UNCANCELLED(type, name, parameters, arguments)                  \
 	type __real_##name parameters;                                  \
 	type __wrap_##name parameters;                                  \
 	type __wrap_##name parameters                                   \
@@ -42,20 +42,37 @@
 		type result;                                            \
                                                                         \
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state); \
-		result = result_of(__real_##name arguments);            \
+		result = __real_##name arguments;                       \
 		pthread_setcancelstate(state, NULL);                    \
 		return result;                                          \
 	}
 
-#define UNCANCELLED(type, name, parameters, arguments) WRAPPED(type, name, parameters, arguments, )
-/* The same for those that return a descriptor, cancellation points or not. */
-#define UNCANCELLED_FD(name, parameters, arguments) \
-	WRAPPED(int, name, parameters, arguments, above_streams)
+/* The same for those that return a descriptor, cancellation points or not. What is lost is opened again. */
+#define UNCANCELLED_FD(name, parameters, arguments)                      \
+	int __real_##name parameters;                                    \
+	int __wrap_##name parameters;                                    \
+	int __wrap_##name parameters                                     \
+	{                                                                \
+		int state, result;                                       \
+                                                                         \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);  \
+		do                                                       \
+			result = above_streams(__real_##name arguments); \
+		while (result == LOST);                                  \
+		pthread_setcancelstate(state, NULL);                     \
+		return result;                                           \
+	}
 
 int __real_close(int fd);
 int __real_fcntl(int fd, int command, void *arg);
 
-/* Move @fd above the numbers of the standard streams. If no number is free, it is closed: -1 and errno. */
+/*
+ * Move @fd above the numbers of the standard streams. If no number is free, it is closed: -1 and errno. LOST: the program
+ * has closed it, or has put a file of its own there (dup2(2)), which is left alone: ours are close-on-exec. Then errno is
+ * EMFILE, as it may pass.
+ */
+#define LOST (-2)
+
 static int above_streams(int fd)
 {
 	int high, error;
@@ -64,9 +81,23 @@ static int above_streams(int fd)
 		return fd;
 	high = __real_fcntl(fd, F_DUPFD_CLOEXEC, (void *)(STDERR_FILENO + 1L));
 	error = errno;
-	__real_close(fd);
-	errno = error;
-	return high;
+	if (__real_fcntl(fd, F_GETFD, NULL) == FD_CLOEXEC) {
+		__real_close(fd);
+		errno = error;
+		return high;
+	}
+	if (high >= 0)
+		__real_close(high);
+	errno = EMFILE;
+	return LOST;
+}
+
+/* What cannot be opened again. */
+static int above_or_none(int fd)
+{
+	int high = above_streams(fd);
+
+	return high == LOST ? -1 : high;
 }
 
 /* clang-format off */
@@ -145,14 +176,18 @@ int __wrap_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...)
 {
 	int state, fd;
+	mode_t mode;
 	va_list list;
 
 	va_start(list, flags);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	fd = above_streams(__real_open(path, flags, has_mode(flags) ? va_arg(list, mode_t) : 0));
+	mode = has_mode(flags) ? va_arg(list, mode_t) : 0;
+	do
+		fd = above_streams(__real_open(path, flags, mode));
+	while (fd == LOST && !(flags & O_EXCL));
 	pthread_setcancelstate(state, NULL);
 	va_end(list);
-	return fd;
+	return fd == LOST ? -1 : fd;
 }
 
 int __real_openat(int dir, const char *path, int flags, mode_t mode);
@@ -160,35 +195,31 @@ int __wrap_openat(int dir, const char *path, int flags, ...);
 int __wrap_openat(int dir, const char *path, int flags, ...)
 {
 	int state, fd;
+	mode_t mode;
 	va_list list;
 
 	va_start(list, flags);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	fd = above_streams(
-		__real_openat(dir, path, flags, has_mode(flags) ? va_arg(list, mode_t) : 0));
+	mode = has_mode(flags) ? va_arg(list, mode_t) : 0;
+	do
+		fd = above_streams(__real_openat(dir, path, flags, mode));
+	while (fd == LOST && !(flags & O_EXCL));
 	pthread_setcancelstate(state, NULL);
 	va_end(list);
-	return fd;
+	return fd == LOST ? -1 : fd;
 }
 
-FILE *__real_fopen(const char *path, const char *mode);
+/* To read ("re"), or to write a new file ("we"). */
 FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
-	FILE *file, *high;
-	int state, fd;
+	int fd = open(path, (*mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC) | O_CLOEXEC,
+		      0666);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, mode);
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	file = high = __real_fopen(path, mode);
-	pthread_setcancelstate(state, NULL);
-	if (!file || fileno(file) > STDERR_FILENO)
-		return file;
-	fd = fcntl(fileno(file), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	high = fd < 0 ? NULL : fdopen(fd, mode);
-	if (fd >= 0 && !high)
+	if (fd >= 0 && !file)
 		close(fd);
-	fclose(file);
-	return high;
+	return file;
 }
 
 DIR *__wrap_opendir(const char *path);
@@ -211,7 +242,7 @@ int __wrap_pipe2(int fds[2], int flags)
 	if (__real_pipe2(ends, flags))
 		return -1;
 	for (int i = 0; i < 2; i++) {
-		ends[i] = above_streams(ends[i]);
+		ends[i] = above_or_none(ends[i]);
 		if (ends[i] >= 0)
 			continue;
 		error = errno;
@@ -231,7 +262,7 @@ static void move_rights(struct msghdr *msg, struct cmsghdr *cmsg)
 
 	for (size_t i = 0; i < n; i++) {
 		memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
-		fd = above_streams(fd);
+		fd = above_or_none(fd);
 		memcpy(CMSG_DATA(cmsg) + i * sizeof(fd), &fd, sizeof(fd));
 		if (fd < 0)
 			msg->msg_flags |= MSG_CTRUNC;

@@ -44,12 +44,12 @@ static int by_openat(void)
 
 static int by_socket(void)
 {
-	return socket(AF_UNIX, SOCK_STREAM, 0);
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
 static int by_memfd(void)
 {
-	return memfd_create("test", 0);
+	return memfd_create("test", MFD_CLOEXEC);
 }
 
 static int by_temporary(void)
@@ -113,7 +113,7 @@ static int by_message(void)
 
 	memcpy(CMSG_DATA(&control.align), &listener, sizeof(int));
 	ck_assert_int_eq(sendmsg(pair[0], &msg, 0), 1);
-	ck_assert_int_eq(recvmsg(pair[1], &msg, 0), 1);
+	ck_assert_int_eq(recvmsg(pair[1], &msg, MSG_CMSG_CLOEXEC), 1);
 	memcpy(&fd, CMSG_DATA(&control.align), sizeof(int));
 	ck_assert_int_eq(fd < 0, msg.msg_flags & MSG_CTRUNC ? 1 : 0);
 	errno = EMFILE;
@@ -191,6 +191,21 @@ START_TEST(without_a_number_it_is_closed)
 }
 END_TEST
 
+/* As if it had come there meanwhile, by dup2(). */
+START_TEST(one_of_the_program_is_left_alone)
+{
+	int kept[FREE], fd, open_now;
+
+	keep_streams(kept);
+	fd = memfd_create("the program's", 0);
+	open_now = streams_open();
+	restore_streams(kept);
+	/* It is tried again, until nothing of the program's comes between. */
+	ck_assert_int_ge(fd, FREE);
+	ck_assert_int_eq(open_now, FREE);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("uncancelled");
@@ -198,6 +213,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, it_is_above_the_streams, 0, sizeof(ways) / sizeof(ways[0]));
 	tcase_add_loop_test(tc, without_a_number_it_is_closed, 0, sizeof(ways) / sizeof(ways[0]));
+	tcase_add_test(tc, one_of_the_program_is_left_alone);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);
 }
