@@ -12,7 +12,7 @@
 extern struct parties *members_parties;
 extern struct member members_all[CONNECTIONS_MAX];
 
-/* The member with this number in the books, or NULL. */
+/* The member with this number in parties.h, or NULL. */
 struct member *member_find(uint32_t id);
 
 static inline struct event_subject member_subject(const struct member *m)

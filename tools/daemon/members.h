@@ -2,10 +2,10 @@
 #ifndef CUDAW_MEMBERS_H
 #define CUDAW_MEMBERS_H
 /*
- * The members: what they say (common/protocol/protocol.h) goes to the books (turns.h), and its decisions go to
- * them. A member that owes an answer and says nothing for so long (CONF_SILENCE), as when it is stopped, is
- * left alone: nobody waits for its answer, and others wait for its memory as for that of a job that runs. With
- * the next thing that it says it is told to join again.
+ * The members, here the processes that are connected: what they say (common/protocol/protocol.h) goes through
+ * parties.h to the books, and the decisions come back to them. A member that owes an answer and says nothing for so
+ * long (CONF_SILENCE), as when it is stopped, is left alone: nobody waits for its answer, and others wait for its
+ * memory as for that of a job that runs. With the next thing that it says it is told to join again.
  */
 #include "common/gpu/gpu.h"
 #include "common/protocol/protocol.h"
@@ -32,7 +32,7 @@ enum member_hand {
 
 struct member {
 	struct connection *connection; /* NULL: a free slot */
-	uint32_t id;                   /* in the books; 0: not joined yet */
+	uint32_t id;                   /* in parties.h; 0: not joined yet */
 	char job[RUNDIR_ID_SIZE];
 	char name[65];     /* empty: none */
 	char command[201]; /* cleaned */

@@ -2,7 +2,7 @@
 #ifndef CUDAW_PARTIES_H
 #define CUDAW_PARTIES_H
 /*
- * The processes of a job have one place in the books (turns.h): they run, or all of them are out.
+ * The processes of a job have one place in the books, and are one member there (turns.h): they run, or all are out.
  * They may wait for each other on the GPU, and share memory. So they come to rest together
  * (tools/job/party/rest.h), give up memory, each its part of what its GPU lacks, and run on when each has its memory
  * back. Others may have what they free once each of them frees some: before, one may fail, so that all run on;
@@ -10,7 +10,7 @@
  * of one process is passed through as it is.
  *
  * Events of processes go in, and orders for processes come out. No I/O, no clock. One thread at a
- * time. Times are milliseconds, as in turns.h, and a process is what turns.h calls a member.
+ * time. Times are milliseconds, as in turns.h. "As in turns.h" below: for a process, what turns.h says of a member.
  *
  * A process that joins while its job is out is asked to follow, and one that cannot is to be let go. All of a job that
  * goes out get a pact (common/protocol/pact.h) first, and another one if a process joins or leaves meanwhile.

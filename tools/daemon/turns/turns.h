@@ -6,9 +6,10 @@
  * cudawd. No I/O, no threads, no clock: events go in, orders come out, so that a test can try any
  * schedule. One thread at a time.
  *
- * A member is a process. It runs with all of its memory on its GPUs, or it is out: it has given up a
- * part of its memory, and does not run until there is room for all. Bytes are of the memory that
- * cudaw carries (common/protocol/protocol.h). All times are milliseconds of one clock that never goes back.
+ * A member is a job, with all of its processes (tools/daemon/parties/parties.h). It runs with all of its memory on its
+ * GPUs, or it is out: it has given up a part of its memory, and does not run until there is room for all. Bytes are of
+ * the memory that cudaw carries (common/protocol/protocol.h). All times are milliseconds of one clock that never goes
+ * back.
  *
  * What holds at any time:
  *	- a grant never exceeds what is free: it takes only what nobody has, or has given back
