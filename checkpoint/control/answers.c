@@ -123,7 +123,7 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	server_say(c, "left_to_driver %zu", driver_memory_bytes(facts->state));
 	server_say(c, "paused %zu", engine_paused_bytes());
 	server_say(c, "spilled %zu", engine_spilled_bytes());
-	if (facts->state == STATE_PAUSED && engine_has_left())
+	if (facts->state == STATE_PAUSED && engine_is_off_gpu())
 		server_say(c, "released 1");
 	server_say(c, "pool %zu", engine_pool_bytes());
 	if (engine_held_in())

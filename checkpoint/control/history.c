@@ -92,7 +92,7 @@ void history_asked(enum journal_kind request, int fd, const struct journal_by *s
 void history_state(bool wanted)
 {
 	bool paused = wanted && engine_is_paused() && !engine_is_partly_out();
-	bool freed = paused && engine_has_left();
+	bool freed = paused && engine_is_off_gpu();
 
 	if (paused && !told.paused)
 		tell_outcome(JOURNAL_PAUSED, NULL);

@@ -277,7 +277,7 @@ bool engine_is_paused(void);
 bool engine_keeps_context(void);
 
 /* True if the job is paused, and nothing of it is on the GPU, not even in a process that the driver has locked. */
-bool engine_has_left(void);
+bool engine_is_off_gpu(void);
 
 /* True if the job is paused, and a part of its memory is on the GPU. */
 bool engine_is_partly_out(void);

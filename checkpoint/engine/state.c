@@ -56,7 +56,7 @@ bool engine_keeps_context(void)
 	return out == OUT_PART || out == OUT_MEMORY;
 }
 
-bool engine_has_left(void)
+bool engine_is_off_gpu(void)
 {
 	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) >= OUT_ALL && !release_is_locked();
 }

@@ -462,7 +462,7 @@ static bool could_take(struct turns *t, const struct account *e)
  * It has taken nothing of what is there, or has all and does not run. One that has taken some may still be at it, and one
  * whose context comes back shows nothing meanwhile.
  */
-static bool has_left(struct turns *t, const struct account *e)
+static bool has_left_room(struct turns *t, const struct account *e)
 {
 	return could_take(t, e) && (books_has_taken_all(e) || (!e->took && !e->released));
 }
@@ -481,7 +481,7 @@ static void order_yield(struct turns *t, struct account *x, const uint64_t *give
 	if (!books_order(t, &order))
 		return;
 	x->ran = x->phase == PHASE_RUNS;
-	if (x->left && has_left(t, x))
+	if (x->left && has_left_room(t, x))
 		books_charge_left(t, x);
 	for (int g = 0; g < TURNS_GPUS; g++)
 		if (x->need[g].room <= books_has(x, g))
@@ -605,7 +605,7 @@ static void hand_over(struct turns *t, struct account *e)
 	}
 	if (!ends)
 		return;
-	e->left = stuck && has_left(t, e);
+	e->left = stuck && has_left_room(t, e);
 	books_end_handover(t, e);
 }
 
@@ -800,7 +800,7 @@ static void tidy(struct turns *t, struct account *m)
 	uint64_t gives[TURNS_GPUS] = {0};
 
 	if (leaves_room(t, m)) {
-		if (has_left(t, m))
+		if (has_left_room(t, m))
 			books_charge_left(t, m);
 		books_take_room_back(t, m, t->now);
 	}
