@@ -192,12 +192,20 @@ void vmem_get_stats(struct vmem_stats *stats);
 void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
 
 /*
- * For the pause engine. Between the first unmap and the last map the caller guarantees that other
+ * The rest is for the pause engine. Between the first unmap and the last map the caller guarantees that other
  * threads call only vmem_contains(), vmem_lookup() and the statistics.
- *
- * vmem_regions() copies up to @max regions, in address order, and returns how many there are. Idle
- * regions are among them, unless vmem_trim() was called before.
- * vmem_granule_live() tells whether an allocation has a part in the granule that starts there.
+ */
+
+/*
+ * Copy up to @max regions, in address order, and return how many there are. Idle regions are among them, unless
+ * vmem_trim() was called before.
+ */
+size_t vmem_regions(struct vmem_region *regions, size_t max);
+
+/* Whether an allocation has a part in the granule that starts there. */
+bool vmem_granule_live(CUdeviceptr granule);
+
+/*
  * vmem_region_unmap() gives the region's memory back; vmem_region_map() puts fresh memory under
  * it. On a region that is unmapped or mapped already they do nothing and succeed. Both return the
  * driver's error. Of an allocation with several regions the last one is unmapped first and mapped
@@ -206,18 +214,23 @@ void vmem_get_device_stats(CUdevice dev, struct vmem_stats *stats);
  * next vmem_region_unmap() or vmem_region_map() of the region undoes it first. The region's context
  * must be current in the calling thread.
  */
+CUresult vmem_region_unmap(CUdeviceptr start);
+CUresult vmem_region_map(CUdeviceptr start);
+bool vmem_has_left(void);
+
 /*
  * The program's own objects (objects.h) are regions, too, from vmem_objects_hold() to
  * vmem_objects_let_go(): each of those on @dev, whose bytes are then copied in @ctx, which must be
  * current. The start of an object's region is where it is mapped; an object that is not mapped as a
  * whole, or not accessible there, is mapped at addresses of ours meanwhile. If one cannot be mapped,
- * the driver's error is returned. If a region_unmap() fails, an object may have lost some of its
+ * the driver's error is returned. If vmem_region_unmap() fails, an object may have lost some of its
  * mappings: vmem_region_map() completes it, and vmem_has_left() is true until then.
  */
 CUresult vmem_objects_hold(CUcontext ctx, CUdevice dev);
+void vmem_objects_let_go(void);
 /*
- * Then the same for those on other devices, on which there is no context: their bytes are copied in
- * @ctx, on @dev, as far as that has access to them. CUDA_ERROR_OUT_OF_MEMORY, or CUDA_SUCCESS.
+ * After vmem_objects_hold(), the same for those on other devices, on which there is no context: their bytes are
+ * copied in @ctx, on @dev, as far as that has access to them. CUDA_ERROR_OUT_OF_MEMORY, or CUDA_SUCCESS.
  */
 CUresult vmem_objects_hold_far(CUcontext ctx, CUdevice dev);
 /*
@@ -225,7 +238,7 @@ CUresult vmem_objects_hold_far(CUcontext ctx, CUdevice dev);
  * *@handle. 0: there is none any more.
  */
 size_t vmem_objects_leave_far(CUmemGenericAllocationHandle *handle);
-void vmem_objects_let_go(void);
+
 /* A mapping that the program has made of an object. */
 struct vmem_mapping {
 	CUdeviceptr start;
@@ -236,10 +249,5 @@ struct vmem_mapping {
  * are. SIZE_MAX: the region is no object's.
  */
 size_t vmem_object_mappings(CUdeviceptr start, struct vmem_mapping *mappings, size_t max);
-size_t vmem_regions(struct vmem_region *regions, size_t max);
-bool vmem_granule_live(CUdeviceptr granule);
-bool vmem_has_left(void);
-CUresult vmem_region_unmap(CUdeviceptr start);
-CUresult vmem_region_map(CUdeviceptr start);
 
 #endif
