@@ -8,16 +8,16 @@
  *	- the control socket and its clients (server.h).
  *
  * control.c has the loop, and the start of the thread. The parts do not know the loop; each uses
- * only parts below it:
+ * only parts below it (make check-layers):
  *	clients.h	lines of clients become events
- *	turn.h		the daemon that lets jobs take turns, a client that this process connects to
  *	signals_take.h	signals become events
-	stop.h		SIGTSTP: the GPU is freed before the process stops
+ *	stop.h		SIGTSTP: the GPU is freed before the process stops
+ *	turn.h		the daemon that lets jobs take turns, a client that this process connects to
  *	job.h		the job's state and last results; carries out actions
  *	operation.h	an operation of the engine, in a thread of its own, so that the control
  *			thread can answer "status" and show progress meanwhile
- *	state.h		takes events, gives back actions: all decisions
  *	answers.h	the answers to clients
+ *	state.h		takes events, gives back actions: all decisions
  *	request.h	a line, parsed
  *	server.h	connections and lines
  *	wake.h		the pipe

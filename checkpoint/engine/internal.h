@@ -4,9 +4,9 @@
 /*
  * What the files of the engine share. engine.h has the operations, which take these steps:
  *
- *	rest.c		the program comes to rest, and runs again
- *	out.c		its memory goes out
+ *	out.c		the program's memory goes out
  *	in.c		contexts and memory come back
+ *	rest.c		the program comes to rest, and runs again
  *	snapshot.c	to a snapshot and from it
  *	tidy.c		what is kept for the next pause, or given back
  *
@@ -18,7 +18,7 @@
  *	memory.c	mapping, host memory, the driver's checkpoint
  *	state.c		the state below, results, phases
  *
- * A file uses those below it. Only the engine's thread calls these functions, except where they say
+ * A file uses those below it (make check-layers). Only the engine's thread calls these functions, except where they say
  * otherwise. An int is 0 for a success; else the result says what failed.
  */
 #include "checkpoint/engine/engine.h"

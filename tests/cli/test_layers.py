@@ -117,7 +117,8 @@ def test_a_directory_that_is_not_used():
 def linked(files):
     """What the check prints of a tree of these C files and their object files."""
     with tempfile.TemporaryDirectory() as root:
-        shutil.copytree(os.path.join(REPOSITORY, "docs"), os.path.join(root, "docs"))
+        for room in ("docs", "checkpoint"):
+            shutil.copytree(os.path.join(REPOSITORY, room), os.path.join(root, room))
         for path, text in files.items():
             source, compiled = os.path.join(root, path), os.path.join(root, "obj", path[:-1] + "o")
             for directory in os.path.dirname(source), os.path.dirname(compiled):
@@ -153,6 +154,15 @@ def test_files_that_use_each_other():
     contains(said, "20 groups of files use each other in a circle, and at most ")
     contains(said, "  vmem/a7.c vmem/b7.c\n")
     equal("in a circle, and" in linked(pair(0)), False)
+
+
+def test_a_list_of_files():
+    text = ("int rest(void) {{ return {}; }}", "int out(void) {{ return {}; }}", "int rest(void), out(void); ")
+    names = "checkpoint/engine/rest.c", "checkpoint/engine/out.c"
+    below = linked({names[0]: text[0].format(1), names[1]: text[2] + text[1].format("rest()")})
+    above = linked({names[0]: text[2] + text[0].format("out()"), names[1]: text[1].format(1)})
+    wrong = f"{names[0]} uses out of {names[1]}, which stands above it in checkpoint/engine/internal.h"
+    equal([line for said in (below, above) for line in said.splitlines() if "stands above" in line], [wrong])
 
 
 def test_one_word_for_one_thing():
