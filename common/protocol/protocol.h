@@ -315,8 +315,8 @@
  *	gpu		ORDINAL UUID NAME; a line for each device with carried memory or a context
  *	limit		BYTES HAS; behind its gpu line, if the job has a memory limit on that GPU: the limit,
  *			and what all processes of the job have of it
- *	addressing	mapped, translated or native (docs/settings.md); then the reason, if that is
- *			not the mode that the settings ask for
+ *	addressing	mapped or translated (CUDAW_ADDRESSING), or native (CUDAW_TO_DRIVER=memory: all memory
+ *			is the driver's); then the reason, if that is not the mode that the settings ask for
  *	carried		bytes of GPU memory that cudaw carries through a pause
  *	left_to_driver	bytes of GPU memory of this process left to the driver (docs/limits.md)
  *	paused		bytes of a paused job that are in host memory
