@@ -342,9 +342,7 @@
  * The versions grow when a line, key or word goes away or changes its meaning; new ones come without that, as both
  * sides skip what they do not know. The requests pause, resume and trim mean the same in all versions: they are
  * sent to a process that was named by its PID, whatever its version (docs/install.md). Changes before the first release
- * need no new version: a yield with "hold" says "mapped" now also if it has freed nothing; the job stays paused after
- * it if the daemon ends without having sent "pact", which older ones do not; and "pact" and "memory" come before "hold
- * snapshot", "snapshot" and "done", where older jobs refuse them. After it, that takes version 2.
+ * need no new version.
  */
 #define PROTOCOL_VERSION 1    /* between a job and the command */
 #define PROTOCOL_TURNS   1    /* between a job and the daemon */
