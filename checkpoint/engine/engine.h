@@ -16,12 +16,12 @@
  * copies back. A failure of release leaves the job paused with its context on the GPU, and a note
  * in the result says so.
  *
- * A resume does the reverse (restore, map, copy), gets the memory of other processes (share), and
- * waits for GPU memory with back-off as long as it has to. If a snapshot alone has the data, it waits
- * for host memory before that, and reads it; with a pact, when there is room for all. If it fails for another
- * reason, the data stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets
- * the program run when the other ranks have their memory too, and gives the memory back if they do not get
- * theirs. One with a pact takes none before there is room for all ranks (pact.h).
+ * A resume does the reverse (restore, map, copy), gets the memory of other processes (imports; sharing: the wait for
+ * them), and waits for GPU memory with back-off as long as it has to (memory). If a snapshot alone has the data, it
+ * waits for host memory before that, and reads it (read); with a pact, when there is room for all. If it fails for
+ * another reason, the data stays where it is, and the resume can be tried again. A resume that is held (hold.h) lets
+ * the program run when the other ranks have their memory too (ranks: the wait for that), and gives the memory back if
+ * they do not get theirs. One with a pact takes none before there is room for all ranks (pact.h).
  *
  * There is one road out, and one in. A yield takes a part of the memory, and unmaps each region once it is
  * copied; a pause is a yield of all that unmaps when all is copied. A fill brings memory back as room is

@@ -31,10 +31,10 @@
 
 /* What of the job is out, from the least to the most. */
 enum engine_out {
-	OUT_NOTHING,  /* the program runs, or comes to rest */
-	OUT_REST,     /* nothing, but it is at rest: leaving() was called */
-	OUT_PART,     /* a part of its memory, from the first unmap on */
-	OUT_MEMORY,   /* all of it; there are contexts, which are on the GPU */
+	OUT_NOTHING, /* the program runs, or comes to rest */
+	OUT_REST,    /* nothing, but it is at rest: leaving() was called */
+	OUT_PART,    /* a part of its memory, from the first unmap on */
+	OUT_MEMORY, /* all of it, except what the driver did not unmap; there are contexts, which are on the GPU */
 	OUT_ALL,      /* all of it; there are no contexts */
 	OUT_RELEASED, /* the driver's checkpoint has the contexts, or the driver is locked */
 };

@@ -75,7 +75,7 @@ int members_init(void);
 /* A line of @connection, whose first line was "turns". False: it is malformed. */
 bool members_take(struct connection *connection, const struct line *line, double now);
 
-/* The connection of @connection has ended. */
+/* @connection has ended. */
 void members_leave(struct connection *connection);
 
 /* Tell the members what is decided now. */

@@ -50,7 +50,7 @@ enum turns_end {
 };
 
 enum turns_order_kind {
-	/* Give back @gives of each GPU, or more; come to rest within @timeout_ms first. @context: all, and the context. */
+	/* Give back @each, by GPU, or more; come to rest within @timeout_ms first. @context: all, and the context. */
 	TURNS_YIELD,
 	TURNS_ROOM,  /* so many bytes may be on its GPUs, in all */
 	TURNS_TRY,   /* the allocation @serial may try again */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDAW_HOOKS_MEMORY_H
 #define CUDAW_HOOKS_MEMORY_H
-
+/*
+ * memory: device memory for an allocation. If there is none, what is kept for later allocations is given back; then
+ * the call waits (checkpoint/gate/growth.h), or fails.
+ */
 #include "checkpoint/gate/growth.h"
 
 #include <cuda.h>
