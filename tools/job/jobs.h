@@ -71,7 +71,7 @@ struct job_status {
 	char id[RUNDIR_ID_SIZE];
 	char name[128]; /* empty: none */
 	char command[256];
-	char state[16];
+	char state[16]; /* a word of STATE_MAP or of a later version, or JOB_STARTING */
 	char reason[512];
 	bool failed; /* @reason is that of a failure, failed_ms ago */
 	double failed_ms;
@@ -235,6 +235,9 @@ void jobs_describe(struct job **jobs, size_t n);
 
 /* The same for all that are found by sockets. Returns 0 or -ENOMEM. */
 int jobs_describe_all(struct job_list *list);
+
+/* Whether the job has said that it is in @state. */
+bool job_is_in(const struct job *job, enum job_state state);
 
 /* Take one line of a status, or of the figures after a pause or resume. 0 or a negative errno. */
 int job_take_field(struct job *job, const struct line *line);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct line_field fields[FROM_JOB] = {
 	[REPORT_ID] = LINE_FIELD(job_status, id),
@@ -66,6 +67,11 @@ static void take_duration(struct job_transfer *transfer, const struct line *line
 {
 	transfer->known = true;
 	transfer->ms = line->number[0] / 1e3;
+}
+
+bool job_is_in(const struct job *job, enum job_state state)
+{
+	return !strcmp(job->status.state, state_names[state]);
 }
 
 int job_take_field(struct job *job, const struct line *line)

@@ -96,7 +96,7 @@ static json_t *job_object(const struct job *job)
 	json_object_set_new(object, "id", output_text_or_null(st->id));
 	json_object_set_new(object, "name", output_text_or_null(st->name));
 	json_object_set_new(object, "command", output_text_or_null(st->command));
-	json_object_set_new(object, "state", output_text_or_null(ps_state(st)));
+	json_object_set_new(object, "state", output_text_or_null(ps_state(job)));
 	json_object_set_new(object, "reason", output_text_or_null(st->reason));
 	json_object_set_new(object, "failed_ms",
 			    st->failed ? output_ms(st->failed_ms) : json_null());

@@ -5,7 +5,6 @@
 #include "tools/report/report.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum {
 	ID,
@@ -33,9 +32,11 @@ static const char *const titles[] = {
 static const struct table_shown usual = {{ID, NAME, PID, USER, GPU, STATE, AGE, CARRIED, COMMAND},
 					 9};
 
-const char *ps_state(const struct job_status *st)
+const char *ps_state(const struct job *job)
 {
-	return st->waits.what[0] && !strcmp(st->state, "running") ? "waiting" : st->state;
+	bool waits = job->status.waits.what[0] && job_is_in(job, STATE_RUNNING);
+
+	return waits ? state_names[STATE_WAITING] : job->status.state;
 }
 
 static void fill_transfer(char *cell, const struct job_transfer *transfer)
@@ -73,7 +74,7 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
 		snprintf(cell[STATE], TABLE_CELL, "%s", job_error_text(job->error));
 		return;
 	}
-	snprintf(cell[STATE], TABLE_CELL, "%s", ps_state(st));
+	snprintf(cell[STATE], TABLE_CELL, "%s", ps_state(job));
 	if (st->command[0])
 		format_copy(cell[COMMAND], TABLE_CELL, st->command);
 	if (job->by_driver)

@@ -17,6 +17,6 @@ bool ps_table_choose(struct ps_table *how, const char *columns);
 int ps_table_print(const struct ps_table *how, struct job **jobs, size_t n);
 
 /* Its state; a job that takes turns has its lease, and runs, while an allocation of it waits. */
-const char *ps_state(const struct job_status *st);
+const char *ps_state(const struct job *job);
 
 #endif

@@ -147,7 +147,7 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct row *row)
 	snprintf(cell[STATE], TABLE_CELL, "%s",
 		 !job->described ? job_error_text(job->error)
 		 : row->mixed    ? "mixed"
-				 : ps_state(&job->status));
+				 : ps_state(job));
 	if (!job->described || job->by_driver)
 		return;
 	format_bytes(cell[CARRIED], row->carried);

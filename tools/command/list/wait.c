@@ -181,7 +181,7 @@ static bool is_reached(const struct waiting *w, const struct job *job)
 {
 	if (job->error == -JOB_STOPPED)
 		return has_told(w, job);
-	return job->described && !strcmp(job->status.state, "paused") &&
+	return job->described && job_is_in(job, STATE_PAUSED) &&
 	       (w->what == PAUSED || job->status.released);
 }
 
@@ -209,8 +209,7 @@ static void take_failure(const struct waiting *w, struct target *target, const s
 	const struct job_status *status = &job->status;
 
 	if (job->directory->inside && status->failed &&
-	    status->failed_ms < asked_ms - w->begin_ms &&
-	    !strcmp(status->state, state_names[STATE_RUNNING]))
+	    status->failed_ms < asked_ms - w->begin_ms && job_is_in(job, STATE_RUNNING))
 		format_copy(target->failure, sizeof(target->failure), status->reason);
 }
 

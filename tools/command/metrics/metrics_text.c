@@ -108,7 +108,7 @@ static const struct job *next_job(const struct known *known, size_t *i)
 static const char *state_of(const struct job *job)
 {
 	if (job->described)
-		return ps_state(&job->status);
+		return ps_state(job);
 	return job_is_stopped(job) ? "stopped" : "unknown";
 }
 

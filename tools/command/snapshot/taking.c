@@ -194,7 +194,7 @@ static int let_all_go(struct taking *t)
 	ret = n ? together_resume(jobs, n, "snapshot", "resuming", false, resume_line) : EXIT_DONE;
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->request = NULL;
-	t->stays_paused = !ret && n && !strcmp(jobs[0]->status.state, state_names[STATE_PAUSED]);
+	t->stays_paused = !ret && n && job_is_in(jobs[0], STATE_PAUSED);
 	return ret;
 }
 
@@ -210,7 +210,7 @@ static int let_one_go(struct taking *t)
 	resuming.n = 1;
 	give_memory(t);
 	ret = outcome_ask_each(&t->job, 1, "snapshot", "resuming", resume_line);
-	t->stays_paused = !ret && strcmp(t->job->status.state, state_names[STATE_RUNNING]) != 0;
+	t->stays_paused = !ret && !job_is_in(t->job, STATE_RUNNING);
 	return ret;
 }
 
@@ -873,7 +873,7 @@ static int see_states(struct taking *t, struct job **jobs, size_t n)
 			ret = snapshot_fail(&error, jobs[i]->error, "%s",
 					    job_error_text(jobs[i]->error));
 		taking_name_part(t, i, ret, &error);
-		paused += !strcmp(jobs[i]->status.state, state_names[STATE_PAUSED]);
+		paused += job_is_in(jobs[i], STATE_PAUSED);
 	}
 	if (ret)
 		return taking_fail(t, error.text);

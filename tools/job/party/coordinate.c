@@ -324,8 +324,7 @@ bool coordinate_has_agreed(const struct job *job)
 /* Before this command asked it to pause; or its resume had failed, which leaves it paused, too. */
 static bool was_paused(const struct job *job)
 {
-	return job->described &&
-	       (!strcmp(job->status.state, "paused") || !strcmp(job->status.state, "failed"));
+	return job->described && (job_is_in(job, STATE_PAUSED) || job_is_in(job, STATE_FAILED));
 }
 
 bool coordinate_gave_up(const struct job *job)
@@ -429,8 +428,7 @@ static void resume_later(struct job **jobs, size_t n)
 /* Its resume was under way when this command asked it to pause, and so it said at once that it is. */
 static bool was_resuming(const struct job *job)
 {
-	return job->described &&
-	       (!strcmp(job->status.state, "waiting") || !strcmp(job->status.state, "resuming"));
+	return job->described && (job_is_in(job, STATE_WAITING) || job_is_in(job, STATE_RESUMING));
 }
 
 /* Add those whose resume this pause has called off, and that have told so, or are silent. */
