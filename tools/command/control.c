@@ -325,6 +325,100 @@ static int narrow_by(int opt, struct targets *targets)
 			  : narrow_to_user(&targets->only, optarg);
 }
 
+/* The option is for this verb, and has a good value. False after a message. */
+static bool take_timeout(struct control *control)
+{
+	if (control->verb == &trim_verb) {
+		complain("trim takes no --timeout");
+		return false;
+	}
+	return seconds_given("--timeout", optarg, &control->timeout_ms);
+}
+
+static bool take_driver(struct control *control)
+{
+	control->driver = control->verb == &pause_verb;
+	if (!control->driver)
+		complain("--driver is an option of pause only");
+	return control->driver;
+}
+
+static bool take_release(struct control *control)
+{
+	if (control->verb != &pause_verb || (strcmp(optarg, "all") && strcmp(optarg, "memory"))) {
+		complain(control->verb == &pause_verb ? "--release takes 'all' or 'memory'"
+						      : "--release is an option of pause only");
+		return false;
+	}
+	control->release = optarg;
+	return true;
+}
+
+static bool take_need(struct control *control)
+{
+	if (control->verb != &resume_verb || !size_parse(optarg, &control->need)) {
+		complain(control->verb == &resume_verb
+				 ? "--need takes a number of bytes, with or without K, M, G or T"
+				 : "--need is an option of resume only");
+		return false;
+	}
+	return true;
+}
+
+/* Returns 0, or an exit code after a message. */
+static int take_option(struct control *control, int opt)
+{
+	switch (opt) {
+	case 'a':
+		control->targets.all = true;
+		return 0;
+	case 'g':
+	case 'u':
+		return narrow_by(opt, &control->targets);
+	case 'd':
+		control->targets.dry_run = true;
+		return 0;
+	case 't':
+		return take_timeout(control) ? 0 : EXIT_USAGE;
+	case 'r':
+		return take_release(control) ? 0 : EXIT_USAGE;
+	case 'D':
+		return take_driver(control) ? 0 : EXIT_USAGE;
+	case 'N':
+		return take_need(control) ? 0 : EXIT_USAGE;
+	case 'n':
+		control->no_wait = true;
+		return 0;
+	case 'j':
+		control->json = true;
+		return 0;
+	default:
+		return EXIT_USAGE;
+	}
+}
+
+/* Whether the options and names fit together. False after a message. */
+static bool check_options(const struct control *control)
+{
+	bool all = control->targets.all,
+	     to_memory = control->release && !strcmp(control->release, "memory");
+
+	if (all == (control->targets.nwords > 0)) {
+		complain(all ? "--all, --gpu and --user take no ID, NAME or PID"
+			     : "expected an ID, NAME or PID, or --all");
+		return false;
+	}
+	if (control->driver && (all || to_memory)) {
+		complain("--driver takes no --all, --gpu, --user and --release memory");
+		return false;
+	}
+	if (control->need != BY_DRIVER_GUESS && all) {
+		complain("--need takes no --all, --gpu and --user");
+		return false;
+	}
+	return true;
+}
+
 static int cmd_control(int argc, char **argv, const struct verb *verb, const char *help)
 {
 	static const struct option options[] = {
@@ -348,85 +442,17 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	int opt, err;
 
 	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 'a':
-			control.targets.all = true;
-			break;
-		case 'g':
-		case 'u':
-			err = narrow_by(opt, &control.targets);
-			if (err == EXIT_USAGE)
-				return usage_error(verb->words.name);
-			if (err)
-				return err;
-			break;
-		case 'd':
-			control.targets.dry_run = true;
-			break;
-		case 't':
-			if (verb == &trim_verb) {
-				complain("trim takes no --timeout");
-				return usage_error(verb->words.name);
-			}
-			if (!seconds_given("--timeout", optarg, &control.timeout_ms))
-				return usage_error(verb->words.name);
-			break;
-		case 'r':
-			if (verb != &pause_verb ||
-			    (strcmp(optarg, "all") && strcmp(optarg, "memory"))) {
-				complain(verb == &pause_verb
-						 ? "--release takes 'all' or 'memory'"
-						 : "--release is an option of pause only");
-				return usage_error(verb->words.name);
-			}
-			control.release = optarg;
-			break;
-		case 'D':
-			if (verb != &pause_verb) {
-				complain("--driver is an option of pause only");
-				return usage_error(verb->words.name);
-			}
-			control.driver = true;
-			break;
-		case 'N':
-			if (verb != &resume_verb || !size_parse(optarg, &control.need)) {
-				complain(
-					verb == &resume_verb
-						? "--need takes a number of bytes, with or without K, M, G or T"
-						: "--need is an option of resume only");
-				return usage_error(verb->words.name);
-			}
-			break;
-		case 'n':
-			control.no_wait = true;
-			break;
-		case 'j':
-			control.json = true;
-			break;
-		case 'h':
+		if (opt == 'h') {
 			fputs(help, stdout);
 			return EXIT_DONE;
-		default:
-			return usage_error(verb->words.name);
 		}
-	}
-	if (control.targets.all == (optind < argc)) {
-		complain(control.targets.all ? "--all, --gpu and --user take no ID, NAME or PID"
-					     : "expected an ID, NAME or PID, or --all");
-		return usage_error(verb->words.name);
+		err = take_option(&control, opt);
+		if (err)
+			return err == EXIT_USAGE ? usage_error(verb->words.name) : err;
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
-	if (control.driver &&
-	    (control.targets.all || (control.release && !strcmp(control.release, "memory")))) {
-		complain("--driver takes no --all, --gpu, --user and --release memory");
-		return usage_error(verb->words.name);
-	}
-	if (control.need != BY_DRIVER_GUESS && control.targets.all) {
-		complain("--need takes no --all, --gpu and --user");
-		return usage_error(verb->words.name);
-	}
-	return run_control(&control);
+	return check_options(&control) ? run_control(&control) : usage_error(verb->words.name);
 }
 
 int cmd_pause(int argc, char **argv)

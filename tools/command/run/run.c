@@ -327,6 +327,85 @@ static void join_others(bool turns, bool claims)
 	}
 }
 
+/* What the options say that is no setting of the job. */
+struct asked {
+	const char *trace, *name; /* NULL: none given */
+	bool turns, claims, require, memory, snapshot;
+};
+
+/* False after a message, or without one of an option that is unknown. */
+static bool take_option(struct asked *asked, int opt)
+{
+	switch (opt) {
+	case 'n':
+		if (!valid_name(optarg)) {
+			complain("--name '%s': expected 1 to %d letters, digits, '.', '_' or '-'",
+				 optarg, NAME_SIZE - 1);
+			return false;
+		}
+		asked->name = optarg;
+		setenv(settings[SETTING_NAME].name, optarg, 1);
+		return true;
+	case 't':
+		asked->trace = optarg;
+		return true;
+	case 'r':
+		asked->require = true;
+		return true;
+	case 'S':
+		asked->snapshot = true;
+		return true;
+	case 's':
+		asked->turns = true;
+		return true;
+	case 'c':
+		asked->claims = true;
+		return set_checked(SETTING_TURNS_CLASS, "--class", optarg);
+	case 'w':
+		asked->claims = true;
+		return set_checked(SETTING_TURNS_WEIGHT, "--weight", optarg);
+	case 'a':
+		asked->claims = true;
+		return set_checked(SETTING_TURNS_CONTEXT_AFTER, "--context-after", optarg);
+	case 'm':
+		asked->memory = true;
+		return set_checked(SETTING_MEM, "--mem", optarg);
+	default:
+		return false;
+	}
+}
+
+/* Start the program @cmd[0]. Returns an exit code, if that fails. */
+static int start(const struct asked *asked, char **cmd)
+{
+	int err;
+
+	if (asked->require && !run_can_be_paused(cmd[0]))
+		return EXIT_NO_FACE;
+	if (asked->name)
+		run_warn_of_name(asked->name);
+	if (asked->memory)
+		run_warn_of_memory();
+	join_others(asked->turns, asked->claims);
+	err = preload_face();
+	if (err)
+		return err;
+	if (asked->trace && !set_trace(asked->trace, cmd[0]))
+		return usage_error("run");
+	set_fresh_job();
+	if (!asked->require)
+		run_warn_of_program(cmd[0]);
+	settings_check(warn_of_setting, NULL);
+	fix_paths();
+	/* Last: what this command starts for all jobs does not get the filter. */
+	if (asked->snapshot)
+		run_prepare_snapshots();
+	execvp(cmd[0], cmd);
+	err = errno;
+	complain("%s: %s", cmd[0], strerror(err));
+	return err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -342,88 +421,21 @@ int cmd_run(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	const char *trace = NULL, *name = NULL;
-	bool turns = false, claims = false, require = false, memory = false, snapshot = false;
-	int opt, err;
+	struct asked asked = {0};
+	int opt;
 
 	/* '+': the words after CMD belong to CMD. */
 	while ((opt = getopt_long(argc, argv, "+n:t:h", options, NULL)) != -1) {
-		switch (opt) {
-		case 'n':
-			if (!valid_name(optarg)) {
-				complain("--name '%s': expected 1 to %d letters, digits, '.', '_' "
-					 "or '-'",
-					 optarg, NAME_SIZE - 1);
-				return usage_error("run");
-			}
-			name = optarg;
-			setenv(settings[SETTING_NAME].name, name, 1);
-			break;
-		case 't':
-			trace = optarg;
-			break;
-		case 'r':
-			require = true;
-			break;
-		case 'S':
-			snapshot = true;
-			break;
-		case 's':
-			turns = true;
-			break;
-		case 'c':
-			claims = true;
-			if (!set_checked(SETTING_TURNS_CLASS, "--class", optarg))
-				return usage_error("run");
-			break;
-		case 'w':
-			claims = true;
-			if (!set_checked(SETTING_TURNS_WEIGHT, "--weight", optarg))
-				return usage_error("run");
-			break;
-		case 'a':
-			claims = true;
-			if (!set_checked(SETTING_TURNS_CONTEXT_AFTER, "--context-after", optarg))
-				return usage_error("run");
-			break;
-		case 'm':
-			if (!set_checked(SETTING_MEM, "--mem", optarg))
-				return usage_error("run");
-			memory = true;
-			break;
-		case 'h':
+		if (opt == 'h') {
 			fputs(help_run, stdout);
 			return EXIT_DONE;
-		default:
-			return usage_error("run");
 		}
+		if (!take_option(&asked, opt))
+			return usage_error("run");
 	}
 	if (optind == argc) {
 		complain("expected a program to run");
 		return usage_error("run");
 	}
-	if (require && !run_can_be_paused(argv[optind]))
-		return EXIT_NO_FACE;
-	if (name)
-		run_warn_of_name(name);
-	if (memory)
-		run_warn_of_memory();
-	join_others(turns, claims);
-	err = preload_face();
-	if (err)
-		return err;
-	if (trace && !set_trace(trace, argv[optind]))
-		return usage_error("run");
-	set_fresh_job();
-	if (!require)
-		run_warn_of_program(argv[optind]);
-	settings_check(warn_of_setting, NULL);
-	fix_paths();
-	/* Last: what this command starts for all jobs does not get the filter. */
-	if (snapshot)
-		run_prepare_snapshots();
-	execvp(argv[optind], argv + optind);
-	err = errno;
-	complain("%s: %s", argv[optind], strerror(err));
-	return err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
+	return start(&asked, argv + optind);
 }

@@ -274,6 +274,58 @@ static int run(struct taking *t, const char *path)
 	jobs_free(&t->list);
 	return ret;
 }
+/* False after a message, or without one of an option that is unknown. */
+static bool take_option(struct taking *t, int opt)
+{
+	switch (opt) {
+	case 's':
+		t->stop = true;
+		return true;
+	case 'i':
+		t->incremental = true;
+		return true;
+	case 'c':
+		if (snapshot_codec_parse(optarg, &t->codec))
+			return true;
+		complain("--compress %s: expected zstd, lz4 or none", optarg);
+		return false;
+	case 'g':
+		t->gpu_only = true;
+		return true;
+	case 'o':
+		t->close_outside = true;
+		return true;
+	case 'C':
+		t->check = true;
+		return true;
+	case 't':
+		return seconds_given("--timeout", optarg, &t->timeout_ms);
+	case 'j':
+		t->json = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Whether the options fit together. False after a message. */
+static bool check_options(const struct taking *t)
+{
+	if (t->check && (t->json || t->gpu_only)) {
+		complain("--check has no --json, and is for snapshots with processes");
+		return false;
+	}
+	if (t->close_outside && t->gpu_only) {
+		complain("--close-outside is for snapshots with processes");
+		return false;
+	}
+	if (t->stop && t->gpu_only) {
+		complain("--stop with --gpu-only would end a job that cannot be restored");
+		return false;
+	}
+	return true;
+}
+
 int cmd_snapshot(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -287,60 +339,19 @@ int cmd_snapshot(int argc, char **argv)
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "sic:t:jh", options, NULL)) != -1) {
-		switch (opt) {
-		case 's':
-			t.stop = true;
-			break;
-		case 'i':
-			t.incremental = true;
-			break;
-		case 'c':
-			if (!snapshot_codec_parse(optarg, &t.codec)) {
-				complain("--compress %s: expected zstd, lz4 or none", optarg);
-				return usage_error("snapshot");
-			}
-			break;
-		case 'g':
-			t.gpu_only = true;
-			break;
-		case 'o':
-			t.close_outside = true;
-			break;
-		case 'C':
-			t.check = true;
-			break;
-		case 't':
-			if (!seconds_given("--timeout", optarg, &t.timeout_ms))
-				return usage_error("snapshot");
-			break;
-		case 'j':
-			t.json = true;
-			break;
-		case 'h':
+		if (opt == 'h') {
 			fputs(help_snapshot, stdout);
 			return EXIT_DONE;
-		default:
-			return usage_error("snapshot");
 		}
+		if (!take_option(&t, opt))
+			return usage_error("snapshot");
 	}
 	if (argc - optind != 2 && !(t.check && argc - optind == 1)) {
 		complain("expected a job and a directory");
 		return usage_error("snapshot");
 	}
-	if (!names_given(argc, argv, "job or directory", false))
+	if (!names_given(argc, argv, "job or directory", false) || !check_options(&t))
 		return usage_error("snapshot");
-	if (t.check && (t.json || t.gpu_only)) {
-		complain("--check has no --json, and is for snapshots with processes");
-		return usage_error("snapshot");
-	}
-	if (t.close_outside && t.gpu_only) {
-		complain("--close-outside is for snapshots with processes");
-		return usage_error("snapshot");
-	}
-	if (t.stop && t.gpu_only) {
-		complain("--stop with --gpu-only would end a job that cannot be restored");
-		return usage_error("snapshot");
-	}
 	t.target = argv[optind];
 	/* A write beyond the limit of the file size fails: the job is to run on then. */
 	signal(SIGXFSZ, SIG_IGN);
