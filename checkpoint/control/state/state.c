@@ -705,16 +705,48 @@ static void take_lease_back(struct control_state *s, const struct control_event 
 	move(s, EV_LEASE_BACK, actions);
 }
 
+/* Somebody asks to pause or to resume. */
+static void take_request(struct control_state *s, const struct control_event *e,
+			 struct control_actions *actions)
+{
+	s->called = e->kind == EV_RESUME;
+	if (e->kind == EV_RESUME)
+		ask_to_run(s);
+	wish(s, e->kind == EV_PAUSE, e->lent ? WISHER_SNAPSHOT : WISHER_USER, e, actions);
+}
+
+static void take_done(struct control_state *s, const struct control_event *e,
+		      struct control_actions *actions)
+{
+	if (e->matches && (s->snapshot == SNAPSHOT_OPEN || control_is_lent(s))) {
+		s->snapshot = SNAPSHOT_CLOSING;
+		s->joint = e->options.joint;
+	} else if (s->snapshot == SNAPSHOT_CLOSING) {
+		/* The end of its process was seen before its line. */
+		s->joint |= e->options.joint;
+	} else if (e->options.joint && !control_wants_paused(s)) {
+		/* Others wait for it, if it has yet to resume. */
+		wish(s, false, WISHER_USER, e, actions);
+	}
+	move(s, EV_DONE, actions);
+}
+
+static void take_moved(struct control_state *s)
+{
+	s->wishes[WISHER_USER] = control_wants_paused(s);
+	s->wishes[WISHER_SNAPSHOT] = s->wishes[WISHER_LEASE] = false;
+	s->lease = LEASE_OURS;
+	if (s->snapshot >= SNAPSHOT_OPEN)
+		s->snapshot = SNAPSHOT_NONE;
+}
+
 int control_take(struct control_state *s, const struct control_event *e,
 		 struct control_actions *actions)
 {
 	switch (e->kind) {
 	case EV_PAUSE:
 	case EV_RESUME:
-		s->called = e->kind == EV_RESUME;
-		if (e->kind == EV_RESUME)
-			ask_to_run(s);
-		wish(s, e->kind == EV_PAUSE, e->lent ? WISHER_SNAPSHOT : WISHER_USER, e, actions);
+		take_request(s, e, actions);
 		break;
 	case EV_END:
 		take_end(s, actions);
@@ -735,24 +767,10 @@ int control_take(struct control_state *s, const struct control_event *e,
 		call_snapshot_off(s, actions);
 		break;
 	case EV_DONE:
-		if (e->matches && (s->snapshot == SNAPSHOT_OPEN || control_is_lent(s))) {
-			s->snapshot = SNAPSHOT_CLOSING;
-			s->joint = e->options.joint;
-		} else if (s->snapshot == SNAPSHOT_CLOSING) {
-			/* The end of its process was seen before its line. */
-			s->joint |= e->options.joint;
-		} else if (e->options.joint && !control_wants_paused(s)) {
-			/* Others wait for it, if it has yet to resume. */
-			wish(s, false, WISHER_USER, e, actions);
-		}
-		move(s, EV_DONE, actions);
+		take_done(s, e, actions);
 		break;
 	case EV_MOVED:
-		s->wishes[WISHER_USER] = control_wants_paused(s);
-		s->wishes[WISHER_SNAPSHOT] = s->wishes[WISHER_LEASE] = false;
-		s->lease = LEASE_OURS;
-		if (s->snapshot >= SNAPSHOT_OPEN)
-			s->snapshot = SNAPSHOT_NONE;
+		take_moved(s);
 		break;
 	case EV_COMMIT:
 	case EV_ABORT:

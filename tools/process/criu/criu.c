@@ -334,18 +334,46 @@ static void wait_for(pid_t pid, const struct criu_what *what, const char *path, 
 		;
 }
 
+/* In the child. @image: it writes one. */
+static void execute(const struct criu *criu, const char *const *argv, bool image)
+	__attribute__((noreturn));
+
+static void execute(const struct criu *criu, const char *const *argv, bool image)
+{
+	char path[sizeof(criu->work) + sizeof(OUTPUT)];
+	int output;
+
+	/*
+	 * Restored processes may use our terminal, which belongs to our session. For an image
+	 * CRIU has its own: at our end the kernel continues what is stopped in groups that lose
+	 * their last parent in the session (setpgid(2)), and CRIU, which waits for a process of
+	 * its own that has stopped itself, would wait for ever [CRIU 4.2, seen].
+	 */
+	if (image)
+		setsid();
+	signal(SIGPIPE, SIG_DFL);
+	/* A limit of the file size is an error, and does not end CRIU while it is inside the processes. */
+	signal(SIGXFSZ, SIG_IGN);
+	snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
+	output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	dup2(output, STDOUT_FILENO);
+	dup2(output, STDERR_FILENO);
+	execv(criu->path, (char *const *)argv);
+	_exit(127);
+}
+
 /* Run it with the common arguments and @args; for an image of @what, or NULL. */
 static bool run(struct criu *criu, const char *verb, int images, const char *shown,
 		const struct criu_what *what, bool connected, const char *const *args)
 {
-	char faces[PATH_MAX], directory[64], path[sizeof(criu->work) + sizeof(OUTPUT)];
+	char faces[PATH_MAX], directory[64];
 	static const char *const for_tcp[] = {"--tcp-established", "--network-lock", "skip"};
 	const char *tmp = getenv("TMPDIR");
 	const char *argv[ARGS_MAX] = {"criu",        verb,          "--images-dir", directory,
 				      "--work-dir",  NULL,          "--log-file",   LOG,
 				      "--shell-job", "--file-locks"};
 	size_t n = 10;
-	int status = -1, output;
+	int status = -1;
 	pid_t pid;
 
 	if (!are_ours(criu, images, strrchr(shown, '/') + 1))
@@ -372,25 +400,8 @@ static bool run(struct criu *criu, const char *verb, int images, const char *sho
 	while (*args)
 		argv[n++] = *args++;
 	pid = fork();
-	if (pid == 0) {
-		/*
-		 * Restored processes may use our terminal, which belongs to our session. For an image
-		 * CRIU has its own: at our end the kernel continues what is stopped in groups that lose
-		 * their last parent in the session (setpgid(2)), and CRIU, which waits for a process of
-		 * its own that has stopped itself, would wait for ever [CRIU 4.2, seen].
-		 */
-		if (what)
-			setsid();
-		signal(SIGPIPE, SIG_DFL);
-		/* A limit of the file size is an error, and does not end CRIU while it is inside the processes. */
-		signal(SIGXFSZ, SIG_IGN);
-		snprintf(path, sizeof(path), "%s/" OUTPUT, criu->work);
-		output = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		dup2(output, STDOUT_FILENO);
-		dup2(output, STDERR_FILENO);
-		execv(criu->path, (char *const *)argv);
-		_exit(127);
-	}
+	if (pid == 0)
+		execute(criu, argv, what != NULL);
 	wait_for(pid, what, shown, &status);
 	criu->killed = pid > 0 && WIFSIGNALED(status);
 	if (pid > 0 && WIFEXITED(status) && !WEXITSTATUS(status)) {
