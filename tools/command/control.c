@@ -86,7 +86,7 @@ const char help_trim[] =
 
 struct verb {
 	enum together_what what;
-	struct result_verb words;
+	const struct result_verb *words;
 	bool mute;          /* it says nothing before its end */
 	const char *spared; /* the outcome for a process whose job failed in another one */
 	/* What an interrupt of this command leaves: of requests that need it no more, and of the others. */
@@ -95,7 +95,7 @@ struct verb {
 
 static const struct verb pause_verb = {
 	.what = TOGETHER_PAUSE,
-	.words = {"pause", "pausing", "paused"},
+	.words = &result_pause,
 	.spared = "it goes on, as not all of its job could be paused",
 	.goes_on = "the pause goes on; 'cudaw resume' takes it back",
 	.given_up = "jobs whose processes were not all at rest run on",
@@ -103,7 +103,7 @@ static const struct verb pause_verb = {
 
 static const struct verb resume_verb = {
 	.what = TOGETHER_RESUME,
-	.words = {"resume", "resuming", "resumed"},
+	.words = &result_resume,
 	.spared = "it stays paused, as not all of its job could be resumed",
 	.goes_on = "the resume goes on; 'cudaw pause' takes it back",
 	.given_up = "jobs whose processes did not all have their memory stay paused",
@@ -111,7 +111,7 @@ static const struct verb resume_verb = {
 
 static const struct verb trim_verb = {
 	.what = TOGETHER_TRIM,
-	.words = {"trim", "trimming", "trimmed"},
+	.words = &result_trim,
 	.mute = true,
 	.goes_on = "the trim goes on",
 };
@@ -185,7 +185,7 @@ static void explain_spared(const struct verb *verb, const struct job *job, char 
 static struct result judge(const struct control *control, struct job *job)
 {
 	const struct verb *verb = control->verb;
-	struct result r = {.verb = &verb->words,
+	struct result r = {.verb = verb->words,
 			   .pid = job->pid,
 			   .label = outcome_label(job),
 			   .id = job->status.id,
@@ -232,7 +232,7 @@ static int ask_and_report(struct control *control, struct job **jobs, size_t n)
 {
 	const struct verb *verb = control->verb;
 	const struct together how = {.what = verb->what,
-				     .doing = verb->words.doing,
+				     .doing = verb->words->doing,
 				     .release = control->release,
 				     .timeout_ms = control->timeout_ms,
 				     .silence_ms = verb->mute ? control->no_wait ? JOBS_STATUS_MS
@@ -252,7 +252,7 @@ static void report_targets(struct control *control, struct job **jobs, size_t n)
 {
 	/* Without figures: those are of an earlier operation. */
 	for (size_t i = 0; i < n; i++)
-		result_print(&(struct result){.verb = &control->verb->words,
+		result_print(&(struct result){.verb = control->verb->words,
 					      .pid = jobs[i]->pid,
 					      .label = outcome_label(jobs[i]),
 					      .id = jobs[i]->status.id,
@@ -438,7 +438,7 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 	struct control control = {
 		.verb = verb,
 		.need = BY_DRIVER_GUESS,
-		.targets = {.verb = verb->words.name, .continues = verb == &resume_verb}};
+		.targets = {.verb = verb->words->name, .continues = verb == &resume_verb}};
 	int opt, err;
 
 	while ((opt = getopt_long(argc, argv, "at:jh", options, NULL)) != -1) {
@@ -448,11 +448,11 @@ static int cmd_control(int argc, char **argv, const struct verb *verb, const cha
 		}
 		err = take_option(&control, opt);
 		if (err)
-			return err == EXIT_USAGE ? usage_error(verb->words.name) : err;
+			return err == EXIT_USAGE ? usage_error(verb->words->name) : err;
 	}
 	control.targets.words = argv + optind;
 	control.targets.nwords = argc - optind;
-	return check_options(&control) ? run_control(&control) : usage_error(verb->words.name);
+	return check_options(&control) ? run_control(&control) : usage_error(verb->words->name);
 }
 
 int cmd_pause(int argc, char **argv)

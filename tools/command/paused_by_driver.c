@@ -34,9 +34,6 @@
 #define CONTEXT_GUESS (1UL << 30)
 #define WARNING       "by the driver's checkpoint, at its speed and without cudaw's guarantees"
 
-static const struct result_verb pause_verb = {"pause", "pausing", "paused"},
-				resume_verb = {"resume", "resuming", "resumed"};
-
 /* Note why it failed. Returns @code. */
 __attribute__((format(printf, 3, 4))) static int failed(struct result *o, int code, const char *fmt,
 							...)
@@ -299,7 +296,7 @@ int paused_by_driver_pause(struct targets *targets, const struct by_driver *how)
 {
 	for (int i = 0; i < targets->nwords; i++) {
 		struct process process;
-		struct result o = {.verb = &pause_verb, .id = "", .name = "", .word = "done"};
+		struct result o = {.verb = &result_pause, .id = "", .name = "", .word = "done"};
 		int code = find_native(targets->words[i], &process);
 
 		if (code) {
@@ -575,7 +572,7 @@ bool paused_by_driver_resume(struct targets *targets, const struct by_driver *ho
 	int left = 0;
 
 	for (int i = 0; i < targets->nwords; i++) {
-		struct result o = {.verb = &resume_verb, .id = "", .name = "", .word = "done"};
+		struct result o = {.verb = &result_resume, .id = "", .name = "", .word = "done"};
 
 		if (!is_for_driver(targets->words[i], &process)) {
 			targets->words[left++] = targets->words[i];

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct result_verb result_pause = {"pause", "pausing", "paused"};
+const struct result_verb result_resume = {"resume", "resuming", "resumed"};
+const struct result_verb result_trim = {"trim", "trimming", "trimmed"};
+
 /* "paused 1234 (train): 31.2 GiB in 1.1 s, 28.3 GB/s; what else is to be said" */
 static void print_success(const struct result *r, const char *label)
 {

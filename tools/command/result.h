@@ -12,6 +12,8 @@ struct result_verb {
 	const char *name, *doing, *done;
 };
 
+extern const struct result_verb result_pause, result_resume, result_trim;
+
 struct result {
 	const struct result_verb *verb;
 	pid_t pid;
