@@ -242,21 +242,30 @@ static CUresult added(CUresult result, const CUgraphNodeParams *params)
 	return CUDA_SUCCESS;
 }
 
-CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-			     const CUgraphNode *dependencies, size_t numDependencies,
-			     CUgraphNodeParams *nodeParams)
+/* @v2: by cuGraphAddNode_v2(), which alone takes @data; else by cuGraphAddNode(). */
+static CUresult add_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+			 const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *params, bool v2)
 {
 	struct copies copies;
 	CUresult result;
 
 	copies_init(&copies);
-	result = translate_is_on() ? before_node(&copies, &nodeParams) : CUDA_SUCCESS;
-	if (!result)
-		result = real.cuGraphAddNode(phGraphNode, hGraph, dependencies, numDependencies,
-					     nodeParams);
-	result = added(result, nodeParams);
+	result = translate_is_on() ? before_node(&copies, &params) : CUDA_SUCCESS;
+	if (!result && v2)
+		result = real.cuGraphAddNode_v2(node, graph, dependencies, data, n, params);
+	else if (!result)
+		result = real.cuGraphAddNode(node, graph, dependencies, n, params);
+	result = added(result, params);
 	copies_free(&copies);
 	return result;
+}
+
+CUresult hook_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+			     const CUgraphNode *dependencies, size_t numDependencies,
+			     CUgraphNodeParams *nodeParams)
+{
+	return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams,
+			false);
 }
 
 CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -264,15 +273,6 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 				const CUgraphEdgeData *dependencyData, size_t numDependencies,
 				CUgraphNodeParams *nodeParams)
 {
-	struct copies copies;
-	CUresult result;
-
-	copies_init(&copies);
-	result = translate_is_on() ? before_node(&copies, &nodeParams) : CUDA_SUCCESS;
-	if (!result)
-		result = real.cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, dependencyData,
-						numDependencies, nodeParams);
-	result = added(result, nodeParams);
-	copies_free(&copies);
-	return result;
+	return add_node(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+			nodeParams, true);
 }
