@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vmem/internal.h"
+#include "common/size.h"
 #include "vmem/objects/objects_internal.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static size_t piece_size(const struct region *r, size_t offset)
 {
 	size_t piece = vm.devices[r->dev].caps.piece, left = r->size - offset;
 
-	return left < piece ? left : piece;
+	return size_min(left, piece);
 }
 
 /* Add the pieces of @r to the @n regions, of which there is room for @max. Returns their number. */

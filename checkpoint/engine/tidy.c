@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/settings.h"
+#include "common/size.h"
 #include "common/system/hostmem.h"
 #include "vmem/vmem.h"
 
@@ -175,8 +176,8 @@ static void pin_saved(const struct cuda_driver *drv, const bool *cancel)
 	if (!limit)
 		engine_unpin(drv, cancel);
 	else if (!engine_is_released() && engine.saved.contexts.count)
-		hostpool_pin(drv, engine.saved.contexts.items[0].ctx,
-			     limit < blocks ? limit : blocks, cancel);
+		hostpool_pin(drv, engine.saved.contexts.items[0].ctx, size_min(limit, blocks),
+			     cancel);
 }
 
 bool engine_keeps_pages(void)

@@ -5,6 +5,7 @@
 #include "common/system/ownfd.h"
 #include "common/system/shortage.h"
 #include "common/settings.h"
+#include "common/size.h"
 #include "common/text.h"
 
 #include <errno.h>
@@ -61,7 +62,7 @@ size_t spill_space(void)
 		return 0;
 	}
 	space = st.f_bavail * st.f_frsize;
-	return space < largest ? space : largest;
+	return size_min(space, largest);
 }
 
 /* For file systems that have no files without a name, such as NFS: it goes at once, or there is none. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wrapper/translated/rewrite.h"
 #include "checkpoint/ledger/captures.h"
+#include "common/size.h"
 #include "vmem/addresses/translate.h"
 #include "wrapper/kernels/launch.h"
 #include "wrapper/real.h"
@@ -147,7 +148,7 @@ static bool is_host(const void *ptr)
 bool rewrite_words_wanted(const char *call, CUdeviceptr dst, const void *host, size_t bytes)
 {
 	static bool said;
-	size_t most = bytes < SCANNED_MOST ? bytes : SCANNED_MOST;
+	size_t most = size_min(bytes, SCANNED_MOST);
 	size_t at = -dst & (WORD - 1); /* pointers are aligned on the GPU, for kernels */
 	CUdeviceptr word;
 	size_t found = 0;

@@ -4,6 +4,7 @@
 #include "checkpoint/ledger/green.h"
 #include "common/system/hostmem.h"
 #include "common/settings.h"
+#include "common/size.h"
 #include "wrapper/real.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ static bool is_there(size_t size)
 		return true;
 	machine = hostmem_machine_available();
 	cgroup = hostmem_cgroup_available();
-	free = machine < cgroup ? machine : cgroup;
+	free = size_min(machine, cgroup);
 	/* 0: the process lacks a descriptor or memory to find out. */
 	if (!free)
 		return true;

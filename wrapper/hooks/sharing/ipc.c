@@ -5,6 +5,7 @@
 #include "checkpoint/ledger/green.h"
 #include "checkpoint/sharing/messages.h"
 #include "checkpoint/sharing/sharing.h"
+#include "common/size.h"
 #include "common/system/forks.h"
 #include "vmem/context_gone.h"
 #include "vmem/legacy.h"
@@ -100,7 +101,7 @@ static size_t piece_size(const struct sharing_handle *handle, uint32_t piece)
 {
 	size_t left = handle->size - piece * VMEM_PIECE;
 
-	return left < VMEM_PIECE ? left : VMEM_PIECE;
+	return size_min(left, VMEM_PIECE);
 }
 
 static uint32_t piece_count(const struct sharing_handle *handle)
