@@ -81,7 +81,7 @@ def chunk(path, number):
 
 
 def copy(path, data=True):
-    """A copy that may be broken; but for its data files, which are the same, where not @data."""
+    """A copy that may be broken; without @data its data files are the same."""
     new = os.path.join(scratch(), "copy")
     shutil.copytree(path, new, copy_function=lambda old, name: (
         shutil.copy2 if data or "/data-" not in old else os.link)(old, name))

@@ -52,7 +52,7 @@ def members():
 
 
 def leave(mib):
-    """Take the GPU's memory but for @mib."""
+    """Take the GPU's memory except @mib."""
     free = int(gpulib.smi("gpu=memory.free")[0][0])
     return hog("--mib", free - mib)[0]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fidelity.py: the driver answers the same natively and under cudaw, but for the differences that
+"""fidelity.py: the driver answers the same natively and under cudaw, except for the differences that
 are known. A difference that is new fails, and so does a known one that is gone: then its row goes.
 """
 from gpulib import CUDAW, Skip, answers, base_environment, gpu_count, main, same_answers

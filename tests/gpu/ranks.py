@@ -31,7 +31,7 @@ def used():
 
 
 def emptied(idle):
-    """Wait until used() is @idle, but for what the driver has for a launcher that uses CUDA."""
+    """Wait until used() is @idle, except for what the driver has for a launcher that uses CUDA."""
     spare = CLIENT_MIB if len(states()) > RANKS else 0
     seen = []
 

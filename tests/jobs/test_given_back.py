@@ -39,7 +39,7 @@ def given_up(release):
         memory = {"CUDAW_SIM_MEMORY": str(256 * MIB)}
         job = holding(release, **memory)
         cudaw_ok("pause", job.pid)
-        room = 256 - 64 - RESTS[release] // MIB - 20    # but for the other's context
+        room = 256 - 64 - RESTS[release] // MIB - 20    # except the other's context
         other = Job("counter", "--mib", room, "--steps", 1000000, "--step-ms", 10, env=memory)
         other.wait_steps(2)
         used = gpus_used()

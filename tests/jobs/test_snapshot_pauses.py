@@ -258,7 +258,7 @@ def as_it_ends(job):
 
 
 def a_job_keeps_its_directory_without_a_lock():
-    """Whoever is to add the image is not there yet, or any more; but for a job that is gone."""
+    """Whoever is to add the image is not there yet, or not any more. It keeps it until it is gone."""
     job, other, path = Counting(), Counting(), directory()
     equal(ask(job, f"snapshot pause hold image none {path}")[-1], "end ok", "the answer")
     before = contents(path)

@@ -13,7 +13,7 @@ from turnslib import (FOREVER, counting, events, finish, hold_entering, listed, 
 
 
 def are_together():
-    """The processes of a job are never apart, but for a moment."""
+    """The processes of a job are never apart, except for a moment."""
     until(lambda: len(set(states("many"))) == 1, 5, "its processes are in one state")
 
 

@@ -116,7 +116,7 @@ static uint64_t sum_to(uint64_t first, uint64_t n)
 }
 
 /*
- * What checksum() must give: sum_to() but for the words' wrapping at 2^32. From index 2^32 - first
+ * What checksum() must give: sum_to(), except that the words wrap at 2^32. From index 2^32 - first
  * on a word is 2^32 less than first + i, from 2^33 - first on 2^33 less, and the sum of 2 * i + 1
  * up to m is m squared.
  */

@@ -6,7 +6,7 @@
  *
  *	soak [--threads N] [--devices N] [--contexts N] [--slack-mib N]
  *
- * Device memory must not become less, but for --slack-mib: a GPU's driver keeps some of what
+ * Device memory must not become less, except by --slack-mib: a GPU's driver keeps some of what
  * streams took, those of a pause included.
  *
  * The first context of a device is its primary one; the others are created.

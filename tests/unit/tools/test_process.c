@@ -107,7 +107,7 @@ START_TEST(nor_one_of_another_user)
 }
 END_TEST
 
-/* A child that has made itself another user's, wholly (-1) or but for its real user. */
+/* A child that has made itself another user's, wholly (-1) or except its real user. */
 static void be_user_of(struct process *process, uid_t real, uid_t effective)
 {
 	int ready[2];

@@ -15,7 +15,7 @@
 #define LIMIT_MS  30000
 #define PROGRAMS  200
 
-/* As in checkpoint/gate/quiet.c, but for the first. */
+/* As in checkpoint/gate/quiet.c, except the first. */
 #define CALLS_PER_MS 3
 #define STUCK_MS     3
 #define IDLE_CPU_MS  5
