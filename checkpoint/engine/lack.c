@@ -5,7 +5,6 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/system/forks.h"
-#include "vmem/vmem.h"
 
 #include <errno.h>
 #include <pthread.h>

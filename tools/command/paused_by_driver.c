@@ -8,7 +8,6 @@
 #include "common/protocol/rundir.h"
 #include "common/text.h"
 #include "tools/command/result.h"
-#include "tools/job/outcome.h"
 #include "tools/job/scan.h"
 #include "tools/job/select.h"
 #include "tools/process/cuda_use.h"
