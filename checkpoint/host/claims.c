@@ -16,10 +16,6 @@
 #define LOG_PREFIX "claims: "
 #include "common/log.h"
 
-/* Short, since the program's calls wait meanwhile. */
-#define TRIES  40
-#define TRY_US 5000
-
 static struct ownfd file = OWNFD_NONE; /* open while something is claimed */
 static struct promise claim;
 
@@ -56,8 +52,8 @@ static void lock_file(int fd)
 {
 	int error = lock_first_byte(fd, F_WRLCK);
 
-	for (int i = 0; i < TRIES && (error == -EAGAIN || error == -EACCES); i++) {
-		usleep(TRY_US);
+	for (int i = 0; i < SHORTAGE_TRIES && (error == -EAGAIN || error == -EACCES); i++) {
+		usleep(SHORTAGE_TRY_US);
 		error = lock_first_byte(fd, F_WRLCK);
 	}
 	if (error)
