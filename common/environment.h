@@ -5,8 +5,7 @@
  * The variables that we read, kept in programs that are not ours. They may change their environment or empty it, also
  * while a thread of ours reads it, which getenv(3) does not allow. So the libraries keep what is there when they are
  * loaded, and what the program has set by its first call of them; a relative path leads from the directory of that
- * time. Later changes, and variables that it has taken out,
- * do not count.
+ * time. Later changes, and variables that it has taken out, do not count.
  */
 #include "common/settings.h"
 

@@ -26,10 +26,9 @@ void freemem_find(void);
 /*
  * Put the free bytes of the @count GPUs @gpus into @bytes. 0; -ENOSYS if there is no way to know,
  * for example if the program has denied itself the system calls for it (seccomp) or what they need (chroot), or NVML
- * never knew;
- * another negative errno if there was no memory, descriptor or process to ask with, or no answer though
- * there was one before, which may pass: retry. After an error @bytes are undefined. Not for a thread of
- * the program: it waits for the child.
+ * never knew; another negative errno if there was no memory, descriptor or process to ask with, or no answer though
+ * there was one before, which may pass: retry. After an error @bytes are undefined. Not for a thread of the program: it
+ * waits for the child.
  */
 int freemem_query(const struct gpu *gpus, int count, size_t *bytes);
 

@@ -93,9 +93,8 @@ bool release_fits(const size_t *carried, struct gpu_lack *lack);
 
 /*
  * Keep other jobs from a resume on the GPUs on which this process held memory at the driver's checkpoint,
- * or takes carried memory after it, without waiting: two
- * jobs that see the same free memory would both take it. Hold the locks from before release_fits()
- * until all memory is mapped.
+ * or takes carried memory after it, without waiting: two jobs that see the same free memory would both take
+ * it. Hold the locks from before release_fits() until all memory is mapped.
  *
  * A job may be stopped while it has the lock of a GPU. So the lock comes with a promise
  * (promises.h) to take what the job needs there: @carried[dev] bytes and those of the context.

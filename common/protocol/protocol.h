@@ -191,9 +191,8 @@
  *	pact			for that. A later one takes its place; one without a descriptor says that there is none
  *
  * or is paused without one, until another client takes the lease, or somebody asks. If it runs, the others of the pact
- * do not wait for it. The user's pause counts
- * beside the lease: then all memory goes out, and nothing comes back before the user resumes the
- * job. If somebody asks for a snapshot with "image", the job ends the connection.
+ * do not wait for it. The user's pause counts beside the lease: then all memory goes out, and nothing comes back before
+ * the user resumes the job. If somebody asks for a snapshot with "image", the job ends the connection.
  *
  * With CUDAW_TURNS a job connects to a daemon that lets jobs take turns, cudawd (daemon.h), once it has
  * GPU memory or finds none. From then on the daemon is a client that has the lease. The job begins:

@@ -22,8 +22,8 @@
  * calls fail at CHECK_STRICT only.
  *
  * A call that fails returns CUDA_ERROR_ILLEGAL_ADDRESS, as it would have on the GPU. But the context
- * stays usable. Pointers in device memory, the
- * accesses of a kernel, and the nodes of graphs that were not captured are not looked at.
+ * stays usable. Pointers in device memory, the accesses of a kernel, and the nodes of graphs that were not
+ * captured are not looked at.
  */
 #include <cuda.h>
 #include <stdbool.h>

@@ -198,8 +198,8 @@ static bool is_late(struct frees_wait *w)
 }
 
 /*
- * A pause that begins keeps others from the
- * calls that the work may wait for, and gives up at its own timeout: this time does not count.
+ * A pause that begins keeps others from the calls that the work may wait for, and gives up at its own timeout: this
+ * time does not count.
  */
 static void nap(struct frees_wait *w)
 {
