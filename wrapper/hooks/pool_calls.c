@@ -268,41 +268,41 @@ CUresult hook_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
 
 CUresult hook_cuStreamSynchronize(CUstream hStream)
 {
-	uint64_t turn = streams_now();
+	uint64_t serial = streams_now();
 	CUresult result = real.cuStreamSynchronize(hStream);
 
 	if (!result)
-		pools_stream_passed(hStream, turn);
+		pools_stream_passed(hStream, serial);
 	return result;
 }
 
 CUresult hook_cuStreamSynchronize_ptsz(CUstream hStream)
 {
-	uint64_t turn = streams_now();
+	uint64_t serial = streams_now();
 	CUresult result = real.cuStreamSynchronize_ptsz(hStream);
 
 	if (!result)
-		pools_stream_passed(per_thread(hStream), turn);
+		pools_stream_passed(per_thread(hStream), serial);
 	return result;
 }
 
 CUresult hook_cuCtxSynchronize(void)
 {
-	uint64_t turn = streams_now();
+	uint64_t serial = streams_now();
 	CUresult result = real.cuCtxSynchronize();
 
 	if (!result)
-		pools_context_passed(NULL, turn);
+		pools_context_passed(NULL, serial);
 	return result;
 }
 
 CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
 {
-	uint64_t turn = streams_now();
+	uint64_t serial = streams_now();
 	CUresult result = real.cuCtxSynchronize_v2(ctx);
 
 	if (!result)
-		pools_context_passed(ctx, turn);
+		pools_context_passed(ctx, serial);
 	return result;
 }
 

@@ -39,7 +39,8 @@ END_TEST
 
 START_TEST(the_list_is_in_the_order_of_frees)
 {
-	struct pool_block a = {.turn = 1}, b = {.turn = 3}, c = {.turn = 3}, d = {.turn = 7};
+	struct pool_block a = {.serial = 1}, b = {.serial = 3}, c = {.serial = 3},
+			  d = {.serial = 7};
 
 	put(&b, MB);
 	put(&d, MB);

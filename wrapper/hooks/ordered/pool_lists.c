@@ -30,7 +30,7 @@ void pool_list_put(struct pool_list *list, struct pool_block *b)
 {
 	struct pool_block *first = list->first, *behind = first ? first->prev : NULL;
 
-	while (behind && behind->turn > b->turn)
+	while (behind && behind->serial > b->serial)
 		behind = behind == first ? NULL : behind->prev;
 	b->list = list;
 	DL_APPEND_ELEM(list->first, behind, b);
@@ -48,22 +48,22 @@ void pool_list_remove(struct pool_block *b)
 
 /* In @bin, of which some are looked at. */
 static struct pool_block *find_in(const struct pool_list *list, unsigned int bin, size_t size,
-				  uint64_t turn)
+				  uint64_t serial)
 {
 	unsigned int patience = PATIENCE;
 
 	for (struct pool_block *b = list->bins[bin]; b && patience; b = b->more, patience--)
-		if (b->room >= size && b->turn <= turn)
+		if (b->room >= size && b->serial <= serial)
 			return b;
 	return NULL;
 }
 
-struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t turn)
+struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t serial)
 {
 	unsigned int bin = bin_of(vmem_room_for(size));
-	struct pool_block *b = find_in(list, bin, size, turn);
+	struct pool_block *b = find_in(list, bin, size, serial);
 
-	return b || bin < SPLIT || bin + 1 == POOL_BINS ? b : find_in(list, bin + 1, size, turn);
+	return b || bin < SPLIT || bin + 1 == POOL_BINS ? b : find_in(list, bin + 1, size, serial);
 }
 
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size)

@@ -32,9 +32,9 @@ struct pool_block {
 	struct pool *pool;
 	struct pool_list *list;           /* NULL: it has an allocation */
 	bool moving;                      /* a thread frees the allocation, without the lock */
-	uint64_t turn;                    /* of its last free; 0: that has passed */
+	uint64_t serial;                  /* of its last free; 0: that has passed */
 	struct stream *from;              /* in which that free was; NULL: it has passed */
-	struct pool_block *prev, *next;   /* in the list, by turns */
+	struct pool_block *prev, *next;   /* in the list, by serials */
 	struct pool_block *before, *more; /* in its bin, newest first */
 	UT_hash_handle hh;
 };
@@ -45,17 +45,17 @@ struct pool_list {
 	struct pool_block *bins[POOL_BINS];
 };
 
-/* Add @b, behind those with its turn or an earlier one. */
+/* Add @b, behind those with its serial or an earlier one. */
 void pool_list_put(struct pool_list *list, struct pool_block *b);
 
 void pool_list_remove(struct pool_block *b);
 
 /*
  * A block for an allocation of @size bytes, which stays in the list; NULL if there is none. The second: that
- * was freed by @turn.
+ * was freed by @serial.
  */
 struct pool_block *pool_list_find(const struct pool_list *list, size_t size);
-struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t turn);
+struct pool_block *pool_list_find_by(const struct pool_list *list, size_t size, uint64_t serial);
 
 /* The same, however large the block is. */
 struct pool_block *pool_list_find_any(const struct pool_list *list, size_t size);

@@ -17,11 +17,11 @@ void pools_destroyed(uint64_t id);
 void pools_trim_to(CUmemoryPool handle, size_t keep);
 
 /*
- * A wait of the driver has succeeded, before which streams_now() was @turn: the frees up to that turn
+ * A wait of the driver has succeeded, before which streams_now() was @serial: the frees up to that serial
  * have passed in the stream, in @ctx (NULL: the current one), or in some streams.
  */
-void pools_stream_passed(CUstream stream, uint64_t turn);
-void pools_context_passed(CUcontext ctx, uint64_t turn);
+void pools_stream_passed(CUstream stream, uint64_t serial);
+void pools_context_passed(CUcontext ctx, uint64_t serial);
 void pools_some_passed(void);
 
 /* Give back free memory, as frees_collect(FREES_PASSED) does. */

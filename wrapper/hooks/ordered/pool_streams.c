@@ -27,7 +27,7 @@ static pthread_cond_t changed =
 	PTHREAD_COND_INITIALIZER; /* a stream has fewer users, or nobody asks */
 /* Under pools_lock: */
 static struct stream *streams, *table; /* all; by key */
-static uint64_t turn;                  /* of the last free; also read without */
+static uint64_t serial;                /* of the last free; also read without */
 static uint64_t gone;                  /* contexts that have ended */
 static unsigned int enders;            /* threads in end_users() */
 static size_t ends;                    /* of captures, that threads are in; without lock */
@@ -288,7 +288,7 @@ void stream_let_go(struct pool_block *b)
 	if (b->from)
 		b->from->count--;
 	b->from = NULL;
-	b->turn = 0;
+	b->serial = 0;
 }
 
 /* Move the blocks of @s and @p whose frees have passed to @p. */
@@ -297,7 +297,7 @@ static void settle(struct stream *s, struct pool *p)
 	struct waiting *w = waiting_find(s, p);
 	struct pool_block *b;
 
-	while (w && (b = w->list.first) && b->turn <= s->passed) {
+	while (w && (b = w->list.first) && b->serial <= s->passed) {
 		pool_list_remove(b);
 		stream_let_go(b);
 		pool_list_put(&p->passed, b);
@@ -377,7 +377,7 @@ static CUevent mark_of(const struct stream *s)
 	return s->apart ? NULL : __atomic_load_n(&s->mark, __ATOMIC_ACQUIRE);
 }
 
-/* The same. Returns the turn up to which they have; *@recorded is that of the event. */
+/* The same. Returns the serial up to which they have; *@recorded is that of the event. */
 static uint64_t ask_driver(struct stream *s, enum stream_effort effort, bool usable, uint64_t now,
 			   uint64_t *recorded)
 {
@@ -459,10 +459,10 @@ CUresult stream_mark_free(struct stream *s)
 void stream_put(struct stream *s, struct pool_list *list, struct pool_block *b)
 {
 	stream_let_go(b);
-	b->turn = turn + 1;
-	__atomic_store_n(&turn, b->turn, __ATOMIC_RELEASE);
+	b->serial = serial + 1;
+	__atomic_store_n(&serial, b->serial, __ATOMIC_RELEASE);
 	b->from = s;
-	s->last = b->turn;
+	s->last = b->serial;
 	s->count++;
 	pool_block_put(list, b);
 }
@@ -471,7 +471,7 @@ void stream_put_back(struct pool_block *b)
 {
 	struct stream *s = b->from;
 
-	if (s && b->turn > s->passed) {
+	if (s && b->serial > s->passed) {
 		pool_block_put(&waiting_find(s, b->pool)->list, b);
 	} else {
 		stream_let_go(b);
@@ -517,7 +517,7 @@ static bool wait_in(const struct stream *s, CUevent event)
 
 /*
  * With pools_lock held; releases it meanwhile: later work of @s comes after the frees of @from, whose
- * event nobody asks about, up to the turn that is returned. That is @least at least; 0: the driver
+ * event nobody asks about, up to the serial that is returned. That is @least at least; 0: the driver
  * refuses.
  */
 static uint64_t follow(struct stream *s, struct stream *from, uint64_t least)
@@ -557,9 +557,9 @@ static struct pool_block *block_behind(struct stream *s, struct stream *from, co
 	b = from->ending ? NULL : block_any(from, p, size);
 	if (!b || s == from)
 		return b;
-	until = follow(s, from, b->turn);
+	until = follow(s, from, b->serial);
 	b = block_any(from, p, size);
-	return b && b->turn <= until ? b : NULL;
+	return b && b->serial <= until ? b : NULL;
 }
 
 struct pool_block *stream_block_behind(struct stream *s, struct pool *p, size_t size)
@@ -589,16 +589,16 @@ static void clock_add(struct clock *clock, struct stream *from, uint64_t until)
 	for (unsigned int i = 0; i < clock->count; i++) {
 		if (clock->of[i].from == from) {
 			at = i;
-			until = clock->of[i].turn > until ? clock->of[i].turn : until;
+			until = clock->of[i].serial > until ? clock->of[i].serial : until;
 			break;
 		}
-		if (!is_ahead(clock->of[i].from, clock->of[i].turn))
+		if (!is_ahead(clock->of[i].from, clock->of[i].serial))
 			at = i;
 	}
 	if (at == CLOCK_STREAMS)
 		return;
 	clock->of[at].from = from;
-	clock->of[at].turn = until;
+	clock->of[at].serial = until;
 	if (at == clock->count)
 		clock->count++;
 }
@@ -607,7 +607,7 @@ void stream_follow(struct stream *s, const struct clock *clock)
 {
 	for (unsigned int i = 0; i < clock->count; i++)
 		if (clock->of[i].from != s)
-			clock_add(&s->clock, clock->of[i].from, clock->of[i].turn);
+			clock_add(&s->clock, clock->of[i].from, clock->of[i].serial);
 }
 
 void stream_clock(struct stream *s, struct clock *clock)
@@ -615,7 +615,7 @@ void stream_clock(struct stream *s, struct clock *clock)
 	clock->count = 0;
 	clock_add(clock, s, s->last);
 	for (unsigned int i = 0; i < s->clock.count; i++)
-		clock_add(clock, s->clock.of[i].from, s->clock.of[i].turn);
+		clock_add(clock, s->clock.of[i].from, s->clock.of[i].serial);
 }
 
 struct pool_block *stream_block_before(const struct stream *s, const struct pool *p, size_t size)
@@ -627,7 +627,7 @@ struct pool_block *stream_block_before(const struct stream *s, const struct pool
 		const struct waiting *w = from->count ? waiting_find(from, p) : NULL;
 
 		if (w)
-			b = pool_list_find_by(&w->list, size, s->clock.of[i].turn);
+			b = pool_list_find_by(&w->list, size, s->clock.of[i].serial);
 	}
 	return b;
 }
@@ -644,7 +644,7 @@ bool streams_have(const struct pool *p)
 
 uint64_t streams_now(void)
 {
-	return __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&serial, __ATOMIC_ACQUIRE);
 }
 
 void stream_passed(const struct key *key, uint64_t until)

@@ -6,7 +6,7 @@
  * how far the frees of each stream have passed.
  *
  * A block that is free belongs to the stream in which it was freed, or, once the free has passed, to
- * its pool alone. Blocks are numbered by turns in the order of their frees, over all streams; so one
+ * its pool alone. A free gives its block a serial, a number that rises over all streams; so one
  * number says which frees of a stream have passed. An event shows that, or a synchronisation.
  *
  * A block that has an allocation again before that is known still belongs to the stream of its last free:
@@ -29,8 +29,8 @@ struct stream;
 struct waiting;
 
 /*
- * A vector clock: for each of some streams, the frees in it up to a turn come before something. More may do so
- * than are named here. A turn is not given twice; so what a clock says of a stream that has ended is true of
+ * A vector clock: for each of some streams, the frees in it up to a serial come before something. More may do so
+ * than are named here. A serial is not given twice; so what a clock says of a stream that has ended is true of
  * the next one that has its object, too.
  */
 #define CLOCK_STREAMS 8
@@ -38,7 +38,7 @@ struct clock {
 	unsigned int count;
 	struct {
 		struct stream *from;
-		uint64_t turn;
+		uint64_t serial;
 	} of[CLOCK_STREAMS];
 };
 
@@ -70,10 +70,11 @@ struct stream {
 	unsigned int holds; /* of threads for which the object is not used again */
 	CUevent event;      /* of ctx; NULL: the driver has made none yet */
 	CUevent mark;       /* of ctx; unless apart, each free records it first; or NULL */
-	uint64_t last;      /* the turn of the last free */
-	uint64_t recorded;  /* the frees up to this turn precede the event; 0: it is not recorded */
-	uint64_t passed;    /* the frees up to this turn have passed */
-	size_t count;       /* blocks whose last free was in it, and is not known to have passed */
+	uint64_t last;      /* the serial of the last free */
+	uint64_t
+		recorded; /* the frees up to this serial precede the event; 0: it is not recorded */
+	uint64_t passed;  /* the frees up to this serial have passed */
+	size_t count;     /* blocks whose last free was in it, and is not known to have passed */
 	struct clock clock; /* comes before all later work of the stream, by the program's events */
 	struct waiting *waiting;
 	struct stream *next;
@@ -166,11 +167,11 @@ void streams_settle(struct pool *p);
 
 /*
  * streams_now() is to be called before a wait of the driver. With pools_lock held, and after the wait's
- * success: the frees up to that turn have passed in the stream with @key, or in @ctx.
+ * success: the frees up to that serial have passed in the stream with @key, or in @ctx.
  */
 uint64_t streams_now(void);
-void stream_passed(const struct key *key, uint64_t turn);
-void streams_context_passed(CUcontext ctx, uint64_t turn);
+void stream_passed(const struct key *key, uint64_t serial);
+void streams_context_passed(CUcontext ctx, uint64_t serial);
 
 /*
  * @stream ends in the next call: its free blocks wait for an event from now on. After the call, what
