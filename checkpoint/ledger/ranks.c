@@ -29,7 +29,7 @@ static bool paired; /* a launch of RANKS_SOME was made */
 
 static pid_t sharing_gpu;
 
-static int turns; /* a futex: changes with the targets */
+static int changes; /* of the targets; a futex */
 
 /* With lock held. NULL: there is no room for one more. */
 static struct comm *find_or_add(const struct ranks_launch *launch)
@@ -61,12 +61,12 @@ static bool arrived(void)
 	return true;
 }
 
-bool ranks_try(const struct ranks_launch *launches, size_t n, int *turn)
+bool ranks_try(const struct ranks_launch *launches, size_t n, int *seen)
 {
 	bool may;
 
 	pthread_mutex_lock(&lock);
-	*turn = turns;
+	*seen = changes;
 	may = !aims || !arrived();
 	for (size_t i = 0; may && i < n; i++) {
 		struct comm *c = find_or_add(&launches[i]);
@@ -81,20 +81,20 @@ bool ranks_try(const struct ranks_launch *launches, size_t n, int *turn)
 	return may;
 }
 
-void ranks_wait(int turn)
+void ranks_wait(int seen)
 {
 	struct timespec most = {.tv_nsec = WAIT_MS * 1000000L};
 	int saved_errno = errno;
 
-	syscall(SYS_futex, &turns, FUTEX_WAIT_PRIVATE, turn, &most, NULL, 0);
+	syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
 	errno = saved_errno;
 }
 
 /* With lock held. */
-static void turn_over(void)
+static void tell_change(void)
 {
-	__atomic_add_fetch(&turns, 1, __ATOMIC_RELAXED);
-	syscall(SYS_futex, &turns, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	__atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED);
+	syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 void ranks_aim(const struct ranks_target *targets, size_t n)
@@ -111,7 +111,7 @@ void ranks_aim(const struct ranks_target *targets, size_t n)
 			}
 		passed |= comms[i].aimed && comms[i].known.made.count > comms[i].target;
 	}
-	turn_over();
+	tell_change();
 	pthread_mutex_unlock(&lock);
 }
 
@@ -152,7 +152,7 @@ void ranks_let_go(void)
 	pthread_mutex_lock(&lock);
 	if (aims) {
 		aims = false;
-		turn_over();
+		tell_change();
 	}
 	pthread_mutex_unlock(&lock);
 }

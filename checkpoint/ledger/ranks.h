@@ -60,12 +60,12 @@ struct ranks_target {
 
 /*
  * Before a call of the program with these launches. True: they are counted, and the call may go on.
- * False: it has to wait outside the gate, by ranks_wait(*@turn), and ask again.
+ * False: it has to wait outside the gate, by ranks_wait(*@seen), and ask again.
  */
-bool ranks_try(const struct ranks_launch *launches, size_t n, int *turn);
+bool ranks_try(const struct ranks_launch *launches, size_t n, int *seen);
 
 /* Sleep until the targets change, but not for long. */
-void ranks_wait(int turn);
+void ranks_wait(int seen);
 
 /* For the engine's thread. */
 

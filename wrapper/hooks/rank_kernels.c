@@ -165,7 +165,7 @@ static bool is_captured(CUstream stream)
 bool rank_kernels_pass(struct ranks_launch *launches, size_t n, CUstream stream)
 {
 	CUcontext ctx = NULL;
-	int turn;
+	int seen;
 
 	if (is_captured(stream))
 		return true;
@@ -173,9 +173,9 @@ bool rank_kernels_pass(struct ranks_launch *launches, size_t n, CUstream stream)
 	for (size_t i = 0; i < n; i++)
 		launches[i].ctx = ctx;
 	/* A call inside another call of its thread does not wait (gate.h). */
-	while (!ranks_try(launches, n, &turn) && gate_self.depth == 1) {
+	while (!ranks_try(launches, n, &seen) && gate_self.depth == 1) {
 		gate_exit();
-		ranks_wait(turn);
+		ranks_wait(seen);
 		if (!gate_enter(GATE_HOLD))
 			return false;
 	}

@@ -244,9 +244,9 @@ static struct hold_report next_report(struct hold *hold)
 static void launch(void)
 {
 	const struct ranks_launch one = {.kind = RANKS_OTHER, .count = 1};
-	int turn;
+	int seen;
 
-	ck_assert(ranks_try(&one, 1, &turn));
+	ck_assert(ranks_try(&one, 1, &seen));
 }
 
 /* A step of the training may take long. The counts that move show that it is not stuck. */

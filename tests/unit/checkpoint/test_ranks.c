@@ -72,9 +72,9 @@ static const struct context_list contexts = {.items = both, .count = 2};
 static bool launch(unsigned int comm, uintptr_t ctx)
 {
 	const struct ranks_launch one = {RANKS_ALL, comm * 0x1000, (CUcontext)ctx, 1};
-	int turn;
+	int seen;
 
-	return ranks_try(&one, 1, &turn);
+	return ranks_try(&one, 1, &seen);
 }
 
 static uint32_t outside(uint32_t rank, uint32_t size)
@@ -107,11 +107,11 @@ START_TEST(a_graph_counts_all_of_its_launches_or_none)
 					   {RANKS_SOME, 0x1000, (CUcontext)1, 2}};
 	const struct ranks_target target = {1, 3};
 	struct ranks_comm list[RANKS_COMMS];
-	int turn;
+	int seen;
 
-	ck_assert(ranks_try(two, 2, &turn));
+	ck_assert(ranks_try(two, 2, &seen));
 	ranks_aim(&target, 1);
-	ck_assert(!ranks_try(two, 2, &turn));
+	ck_assert(!ranks_try(two, 2, &seen));
 	ck_assert_uint_eq(ranks_list(list), 2);
 	ck_assert_uint_eq(list[0].made.count, 3);
 	ck_assert_uint_eq(list[1].made.count, 2);
@@ -193,15 +193,15 @@ END_TEST
 START_TEST(a_launch_that_not_all_ranks_make_is_reported_once)
 {
 	const struct ranks_launch some = {RANKS_SOME, 0x1000, (CUcontext)1, 1};
-	int turn;
+	int seen;
 
 	ck_assert(launch(1, 1));
 	ck_assert(!ranks_paired());
-	ck_assert(ranks_try(&some, 1, &turn));
+	ck_assert(ranks_try(&some, 1, &seen));
 	ck_assert(ranks_paired());
 	ck_assert(!ranks_paired());
 	ranks_aim(NULL, 0);
-	ck_assert(!ranks_try(&some, 1, &turn));
+	ck_assert(!ranks_try(&some, 1, &seen));
 	ck_assert(!ranks_paired()); /* it waits */
 }
 END_TEST
