@@ -126,8 +126,8 @@ void answers_status(const struct client *c, const struct answers_facts *facts)
 	if (facts->state == STATE_PAUSED && engine_is_off_gpu())
 		server_say(c, "released 1");
 	server_say(c, "pool %zu", engine_pool_bytes());
-	if (engine_held_in())
-		server_say(c, "snapshot %s", engine_held_in());
+	if (engine_snapshot_dir())
+		server_say(c, "snapshot %s", engine_snapshot_dir());
 	say_last(c, "pause", facts->pause);
 	say_last(c, "resume", facts->resume);
 	if (facts->waits)

@@ -114,7 +114,7 @@ static void lock_snapshot(void)
 
 	if (!engine_lock_place(&error))
 		return;
-	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_held_in(),
+	snprintf(result.message, sizeof(result.message), "%.255s: %.250s", engine_snapshot_dir(),
 		 error.text);
 	set_reason("snapshot", result.message, true);
 	pr_warn("%s", reason);
@@ -485,7 +485,7 @@ int job_want_snapshot(const struct snapshot_plan *plan, double timeout_ms, bool 
 		.by_signal = !asks,
 		.pause = plan->pause,
 		.image = plan->image,
-		.held = engine_held_in() != NULL};
+		.in_snapshot = engine_snapshot_dir() != NULL};
 	int ret = asks && is_lent_to_another(asks) ? -EBUSY : job_take(&event);
 
 	if (ret)

@@ -87,7 +87,7 @@ static bool take_snapshot(struct request *r)
 		text += *text == ' ';
 	}
 	plan->incremental = skip_word(&text, "incremental ");
-	plan->hold = skip_word(&text, "hold ");
+	plan->gives_back = skip_word(&text, "hold ");
 	plan->image = skip_word(&text, "image ");
 	return take_ms(r, 0, CONTROL_PAUSE_TIMEOUT_MS) && take_parts(&text, plan) &&
 	       take_codec(&text, &plan->codec) && *text == '/' &&

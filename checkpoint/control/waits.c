@@ -231,7 +231,7 @@ const struct answers_facts *waits_facts(void)
 	} else if (f.state == STATE_WAITING && ours && engine_lacks_host()) {
 		snprintf(text, sizeof(text),
 			 "resume: waits for " PRI_GIB " of host memory, to read the snapshot",
-			 GIB_ARGS(engine_held_bytes()));
+			 GIB_ARGS(engine_snapshot_bytes()));
 		f.reason = text;
 	}
 	if (f.reason == text)

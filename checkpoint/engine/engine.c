@@ -20,7 +20,7 @@ static void release_rest(struct engine_op *op)
 	if (engine_meet_released(op) || !engine.saved.contexts.count || !release_asked(op->release))
 		return;
 	/* A snapshot gives host memory back, when the driver can no more be called. */
-	if (op->plan && op->plan->hold)
+	if (op->plan && op->plan->gives_back)
 		engine_unpin(op->drv, NULL);
 	engine_release(op);
 }

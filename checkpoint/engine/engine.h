@@ -208,7 +208,7 @@ void engine_trim(struct engine_op *op);
 void engine_probe(struct engine_op *op);
 
 /*
- * Write a paused job's memory to a snapshot. If the plan says hold, the host memory is given back,
+ * Write a paused job's memory to a snapshot. With gives_back in the plan the host memory is given back,
  * and a resume reads the snapshot first. If the plan says image, the driver's checkpoint is taken
  * unless the pause took it. A failure leaves the job paused as it was.
  *
@@ -284,9 +284,9 @@ bool engine_is_partly_out(void);
 
 /*
  * The directory of the snapshot that alone has the memory of a paused job, or that a joint resume has read and may
- * need again; NULL: none. Then engine_held_bytes() says how much host memory or disk space it takes when it is read.
+ * need again; NULL: none. Then engine_snapshot_bytes() says how much host memory or disk space the read takes.
  */
-const char *engine_held_in(void);
+const char *engine_snapshot_dir(void);
 
 /*
  * Who has the GPU memory that the resume under way waits for, as it was seconds ago: "GPU 0 (H200, UUID) lacks
@@ -294,7 +294,7 @@ const char *engine_held_in(void);
  */
 #define ENGINE_HOLDERS 320
 void engine_holders(char *text, size_t size);
-size_t engine_held_bytes(void);
+size_t engine_snapshot_bytes(void);
 
 /* True while a resume waits for host memory, to read that. Any thread. */
 bool engine_lacks_host(void);

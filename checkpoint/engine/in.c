@@ -127,7 +127,7 @@ static int regain_once(struct engine_op *op, size_t *needed, bool all, double de
 		engine_missing(needed);
 	if (!engine_may_take(op, needed))
 		return -EAGAIN;
-	if (engine.held && engine_fetch(op, deadline_ms))
+	if (engine.in_snapshot && engine_fetch(op, deadline_ms))
 		return -1;
 	if (release_lock(needed) != -EAGAIN) {
 		engine.lack = (struct gpu_lack){.dev = -1};

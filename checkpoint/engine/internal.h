@@ -43,8 +43,8 @@ struct engine {
 	const struct engine_moves *moves; /* may be NULL */
 	struct saved saved;
 	struct fetch_place place;
-	size_t held_slots; /* of the data that the snapshot alone has */
-	bool in_file;      /* whoever has the memory file of the pause has it, too */
+	size_t snapshot_slots; /* of the data that the snapshot alone has */
+	bool in_file;          /* whoever has the memory file of the pause has it, too */
 	struct saving saving;
 	bool saves; /* a snapshot is being written: saving is in use */
 
@@ -55,7 +55,7 @@ struct engine {
 	bool placed; /* the saved data is in a snapshot: alone, or with a pact until the program runs */
 	bool lacks_host; /* a resume waits for host memory, to read it */
 	size_t host, spilled, pool;
-	bool held;            /* the snapshot alone has the saved data */
+	bool in_snapshot;     /* the snapshot alone has the saved data */
 	bool unsettled;       /* copies of the last transfer may still be under way */
 	struct gpu_lack lack; /* of the last attempt to resume */
 	size_t prepared;      /* bytes that were mapped when memory was last made ready */

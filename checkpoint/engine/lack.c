@@ -110,7 +110,7 @@ int engine_fail_lack(struct engine_op *op)
 				   PRI_GIB
 				   " of host memory, to read the snapshot, did not come free "
 				   "within %s; the job stays paused",
-				   GIB_ARGS(engine_held_bytes()), waited);
+				   GIB_ARGS(engine_snapshot_bytes()), waited);
 	if (op->progress.pact && op->seen.phase == PACT_SEEK && engine.lack.dev < 0)
 		return engine_fail(&op->result, END_TIMEOUT,
 				   "another process of the job was not ready to take its memory "

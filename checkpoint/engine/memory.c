@@ -77,7 +77,7 @@ static int fail_room(struct engine_result *result, size_t slots, size_t pool_slo
 	return engine_fail(result, END_NOMEM,
 			   PRI_GIB " to be %s, " PRI_GIB " of host memory available (" PRI_GIB
 				   " is left to others)%s: " PRI_GIB " are missing",
-			   GIB_ARGS(need), engine.held ? "read" : "saved", GIB_ARGS(host),
+			   GIB_ARGS(need), engine.in_snapshot ? "read" : "saved", GIB_ARGS(host),
 			   GIB_ARGS(HOSTMEM_RESERVE), on_disk, GIB_ARGS(need - host - disk));
 }
 

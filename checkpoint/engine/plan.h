@@ -12,8 +12,8 @@ struct snapshot_plan {
 	bool pause;          /* the job pauses for the snapshot alone, and then runs again */
 	bool incremental;
 	enum snapshot_codec codec;
-	bool hold;  /* then give the host memory back: the snapshot alone has the data */
-	bool image; /* others will add a process image, and finish the snapshot */
+	bool gives_back; /* the host memory, at the end: the snapshot alone has the data then */
+	bool image;      /* others will add a process image, and finish the snapshot */
 	/* The image will be of all these processes that use CUDA, and each writes its memory; none: only of this one. */
 	int parts[SNAPSHOT_PARTS_MAX];
 	size_t nparts;

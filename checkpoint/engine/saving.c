@@ -185,7 +185,7 @@ int saving_commit(struct saving *s, const struct snapshot_facts *facts, struct f
 	int dir = -1, ret = s->result;
 
 	/* The lock does not do: see in_use.h. */
-	if (!ret && s->plan->hold)
+	if (!ret && s->plan->gives_back)
 		ret = snapshot_occupy(s->writer, &s->error);
 	if (!ret)
 		ret = snapshot_finish(s->writer, facts, s->plan->image, &s->error);

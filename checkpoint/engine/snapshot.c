@@ -51,8 +51,8 @@ static int wait_for_room(struct engine_op *op, double deadline_ms)
 	size_t pool_slots, spill_slots;
 	int ret = 0;
 
-	saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
-	while (!ret && !engine_has_room(engine.held_slots, pool_slots, spill_slots)) {
+	saved_room(&engine.saved, engine.snapshot_slots, 0, &pool_slots, &spill_slots);
+	while (!ret && !engine_has_room(engine.snapshot_slots, pool_slots, spill_slots)) {
 		__atomic_store_n(&engine.lacks_host, true, __ATOMIC_RELAXED);
 		/* Two jobs that each claim a part, and wait for the rest, would wait for ever. */
 		claims_drop();
@@ -62,9 +62,10 @@ static int wait_for_room(struct engine_op *op, double deadline_ms)
 		if (engine_is_called_back(op))
 			return engine_fail_off(op);
 		if (!ret)
-			saved_room(&engine.saved, engine.held_slots, 0, &pool_slots, &spill_slots);
+			saved_room(&engine.saved, engine.snapshot_slots, 0, &pool_slots,
+				   &spill_slots);
 	}
-	if (!engine_place(op, engine.held_slots, pool_slots, spill_slots, false))
+	if (!engine_place(op, engine.snapshot_slots, pool_slots, spill_slots, false))
 		return 0;
 	if (ret == -ETIME)
 		op->result.code = END_TIMEOUT;
@@ -105,13 +106,13 @@ static int lock_in_time(const struct engine_op *op, double deadline_ms,
 /* All that the snapshot has is in host memory again. */
 static void set_read(void)
 {
-	engine.held = false;
+	engine.in_snapshot = false;
 	engine_publish();
 }
 
 static bool is_read(void)
 {
-	return !engine.held && ownfd_get(&engine.place.dir) >= 0;
+	return !engine.in_snapshot && ownfd_get(&engine.place.dir) >= 0;
 }
 
 void engine_leave_read(void)
@@ -160,7 +161,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 	if (ret)
 		return engine_fail(result, ret == -EAGAIN ? END_BUSY : END_FAILED, "%.255s: %.250s",
 				   engine.place.path, error.text);
-	engine.saved.used_slots = engine.held_slots;
+	engine.saved.used_slots = engine.snapshot_slots;
 	set_read();
 	/* It has yet to try to take its GPU memory. */
 	engine_say(op, PACT_ROOM);
@@ -173,7 +174,7 @@ int engine_fetch(struct engine_op *op, double deadline_ms)
 static void give_host_memory_back(const struct cuda_driver *drv)
 {
 	engine_unpin(drv, NULL);
-	engine.held_slots = engine.saved.used_slots;
+	engine.snapshot_slots = engine.saved.used_slots;
 	engine.in_file =
 		!saved_spilled_bytes(&engine.saved) && hostpool_leave(saved_blocks(&engine.saved));
 	engine.saved.used_slots = 0;
@@ -181,7 +182,7 @@ static void give_host_memory_back(const struct cuda_driver *drv)
 		hostpool_drop(NULL);
 	spill_close();
 	__atomic_store_n(&engine.untidy, false, __ATOMIC_RELAXED);
-	engine.held = true;
+	engine.in_snapshot = true;
 	__atomic_store_n(&engine.placed, true, __ATOMIC_RELEASE);
 	engine_publish();
 }
@@ -376,7 +377,7 @@ static void end_snapshot(struct engine_op *op, double start)
 	engine_write_drop();
 	if (ret)
 		return;
-	if (op->plan->hold)
+	if (op->plan->gives_back)
 		give_host_memory_back(op->drv);
 	else
 		fetch_place_unlock(&engine.place);
@@ -435,11 +436,11 @@ void engine_snapshot(struct engine_op *op)
 	double start = clock_ms();
 
 	engine_begin(op, result);
-	if (!engine_is_paused() || engine.held || engine_is_partly_out()) {
+	if (!engine_is_paused() || engine.in_snapshot || engine_is_partly_out()) {
 		engine_fail(result, END_BUSY,
-			    engine.held ? "the job is in a snapshot already, in %.400s"
-					: "the job is not paused%s",
-			    engine.held ? engine.place.path : "");
+			    engine.in_snapshot ? "the job is in a snapshot already, in %.400s"
+					       : "the job is not paused%s",
+			    engine.in_snapshot ? engine.place.path : "");
 		return;
 	}
 	if (check_sharers(op->plan, result) || engine_check_host_memory(result))
@@ -472,10 +473,10 @@ int engine_take_back(int memory)
 	struct saved *saved = &engine.saved;
 	int ret;
 
-	if (!engine.held || !engine.in_file)
+	if (!engine.in_snapshot || !engine.in_file)
 		return -EINVAL;
 	/* A resume that could not read the snapshot may have looked for other room. */
-	saved->used_slots = saved->pool_slots = engine.held_slots;
+	saved->used_slots = saved->pool_slots = engine.snapshot_slots;
 	ret = hostpool_take_back(memory, saved_blocks(saved));
 	if (ret) {
 		saved->used_slots = 0;
@@ -490,7 +491,7 @@ int engine_take_back(int memory)
 
 int engine_lock_place(struct snapshot_error *error)
 {
-	return engine.held ? fetch_place_lock(&engine.place, error) : 0;
+	return engine.in_snapshot ? fetch_place_lock(&engine.place, error) : 0;
 }
 
 /* If that fails, as in a directory that is read-only, the job goes on without it. */
@@ -509,7 +510,7 @@ int engine_moved(const char *path, const CUcheckpointGpuPair *pairs, size_t coun
 	struct snapshot_error why;
 	int ret;
 
-	if (!engine.held)
+	if (!engine.in_snapshot)
 		return snapshot_fail(error, -ENOENT, "the job is in no snapshot");
 	/* Not since the image was made: other files have the same numbers by now. */
 	engine.in_file = false;

@@ -61,14 +61,14 @@ bool engine_is_off_gpu(void)
 	return __atomic_load_n(&engine.out, __ATOMIC_RELAXED) >= OUT_ALL && !release_is_locked();
 }
 
-const char *engine_held_in(void)
+const char *engine_snapshot_dir(void)
 {
 	return __atomic_load_n(&engine.placed, __ATOMIC_ACQUIRE) ? engine.place.path : NULL;
 }
 
-size_t engine_held_bytes(void)
+size_t engine_snapshot_bytes(void)
 {
-	return engine.held_slots * VMEM_GRANULE;
+	return engine.snapshot_slots * VMEM_GRANULE;
 }
 
 bool engine_lacks_host(void)

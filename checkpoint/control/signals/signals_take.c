@@ -20,11 +20,12 @@
 static void snapshot_by_signal(void)
 {
 	const char *path = setting_text(SETTING_SNAPSHOT_DIR);
-	struct snapshot_plan plan = {.incremental = true, .codec = SNAPSHOT_RAW, .hold = true};
+	struct snapshot_plan plan = {
+		.incremental = true, .codec = SNAPSHOT_RAW, .gives_back = true};
 	struct snapshot_error error;
 	const char *codec;
 
-	if (!path || engine_held_in())
+	if (!path || engine_snapshot_dir())
 		return;
 	codec = setting_word(SETTING_SNAPSHOT_COMPRESS);
 	if (codec)

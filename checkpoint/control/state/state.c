@@ -334,7 +334,7 @@ static void take_go_on(struct control_state *s, struct control_actions *actions)
 static int take_snapshot(struct control_state *s, const struct control_event *e,
 			 struct control_actions *actions)
 {
-	if (s->snapshot != SNAPSHOT_NONE || (control_operation(s) == OP_RESUME && e->held))
+	if (s->snapshot != SNAPSHOT_NONE || (control_operation(s) == OP_RESUME && e->in_snapshot))
 		return -EBUSY;
 	if (e->pause && !control_wants_paused(s))
 		wish(s, true, WISHER_SNAPSHOT, e, actions);

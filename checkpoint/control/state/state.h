@@ -150,7 +150,7 @@ struct control_event {
 
 	/* SNAPSHOT */
 	bool pause, image; /* as struct snapshot_plan has them */
-	bool held;         /* a snapshot alone has the memory of a paused job */
+	bool in_snapshot;  /* a snapshot alone has the memory of a paused job */
 
 	bool matches; /* DONE: it names this snapshot, or is by the process that the job is lent to */
 

@@ -69,7 +69,7 @@ static int take(struct model *m, struct control_event e)
 	struct control_actions actions = {0};
 	int ret;
 
-	e.held = false;
+	e.in_snapshot = false;
 	ret = control_take(&m->s, &e, &actions);
 	perform(m, &actions);
 	return ret;

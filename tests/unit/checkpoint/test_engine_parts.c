@@ -147,14 +147,14 @@ static void tidy(void)
 		engine_tidy(&op);
 }
 
-static const char *snapshot(bool pause, bool hold)
+static const char *snapshot(bool pause, bool gives_back)
 {
 	static struct snapshot_plan plan;
 	struct snapshot_facts facts = {.cuda = 13000};
 
 	facts.devices = devices_all(&facts.ndevices);
 	plan = (struct snapshot_plan){
-		.hold = hold, .incremental = rand() % 2, .codec = SNAPSHOT_RAW};
+		.gives_back = gives_back, .incremental = rand() % 2, .codec = SNAPSHOT_RAW};
 	strcpy(plan.path, dir);
 	prepare(rand() % 2 ? RELEASE_ALL : RELEASE_MEMORY);
 	op.plan = &plan;
@@ -265,13 +265,13 @@ static void do_trim(void)
 
 static void do_snapshot(void)
 {
-	bool hold = rand() % 2, held = engine_held_in() != NULL;
+	bool gives_back = rand() % 2, was_there = engine_snapshot_dir() != NULL;
 	bool at_rest = engine_is_paused() && !engine_is_partly_out();
-	const char *error = snapshot(!at_rest || rand() % 2, hold);
+	const char *error = snapshot(!at_rest || rand() % 2, gives_back);
 
 	/* The snapshot that alone has the memory cannot be written again. */
-	ck_assert_msg(!error == !held, "SEED=%u: %s", w.seed, error);
-	ck_assert_int_eq(engine_held_in() != NULL, hold || held);
+	ck_assert_msg(!error == !was_there, "SEED=%u: %s", w.seed, error);
+	ck_assert_int_eq(engine_snapshot_dir() != NULL, gives_back || was_there);
 	ck_assert_uint_eq(mapped(), 0);
 }
 

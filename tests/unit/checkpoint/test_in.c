@@ -84,7 +84,7 @@ int __wrap_sharing_get_imports(struct sharing_wait *w)
 /* In the first round another one calls back then. */
 int __wrap_sharing_complete(struct sharing_wait *w)
 {
-	place_when_whole = engine_held_in();
+	place_when_whole = engine_snapshot_dir();
 	if (!rounds) {
 		pact_call_back(other);
 		return -ECANCELED;
@@ -394,7 +394,7 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 		return missing;
 	reads++;
 	phase_at_read = pact_look(other);
-	place_at_read = engine_held_in();
+	place_at_read = engine_snapshot_dir();
 	host_at_read = hostpool_resident();
 	lacks_at_read = engine_lacks_host();
 	if (lacking && cancelling)
@@ -407,7 +407,8 @@ size_t __wrap_saved_room(const struct saved *saved, size_t slots, size_t apart, 
 /* The snapshot alone has its memory then. */
 static void pause_into_snapshot(enum release_choice release)
 {
-	static struct snapshot_plan plan = {.pause = true, .hold = true, .codec = SNAPSHOT_RAW};
+	static struct snapshot_plan plan = {
+		.pause = true, .gives_back = true, .codec = SNAPSHOT_RAW};
 	struct snapshot_facts facts = {.cuda = 13000};
 
 	snprintf(plan.path, sizeof(plan.path), "%s/snapshot", base);
@@ -417,7 +418,7 @@ static void pause_into_snapshot(enum release_choice release)
 	op.facts = &facts;
 	engine_pause(&op);
 	ck_assert_msg(op.written.code == END_OK, "%s", op.written.message);
-	ck_assert_ptr_nonnull(engine_held_in());
+	ck_assert_ptr_nonnull(engine_snapshot_dir());
 }
 
 static void remove_snapshot(void)
@@ -438,7 +439,7 @@ static void resume_from_snapshot(enum release_choice release)
 	begin_joint();
 	engine_resume(&op);
 	ck_assert_msg(op.result.code == END_OK, "%s", op.result.message);
-	ck_assert_ptr_null(engine_held_in());
+	ck_assert_ptr_null(engine_snapshot_dir());
 	ck_assert_uint_eq(rounds, 1);
 	end_joint();
 	/* Another snapshot may take its place. */
@@ -496,7 +497,7 @@ START_TEST(a_time_limit_names_what_was_waited_for)
 			 "another process of the job was not ready to take its memory "
 			 "within 60 s; the job stays paused");
 	engine.lacks_host = true;
-	engine.held_slots = 512;
+	engine.snapshot_slots = 512;
 	ck_assert_int_eq(engine_fail_lack(&op), -1);
 	ck_assert_str_eq(op.result.message,
 			 "1.00 GiB of host memory, to read the snapshot, did not "
@@ -523,7 +524,7 @@ static void fail_from_snapshot(void)
 	engine_resume(&op);
 	ck_assert_int_eq(op.result.code, END_BUSY);
 	ck_assert_str_eq(op.result.message, ENGINE_ALONE);
-	ck_assert_ptr_nonnull(engine_held_in());
+	ck_assert_ptr_nonnull(engine_snapshot_dir());
 	ck_assert_uint_eq(hostpool_resident(), 0);
 	end_joint();
 	remove_snapshot();

@@ -140,7 +140,7 @@ END_TEST
 
 static const struct snapshot {
 	const char *text;
-	bool pause, incremental, hold, image;
+	bool pause, incremental, gives_back, image;
 	int timeout_ms;
 	enum snapshot_codec codec;
 	const char *path;
@@ -165,7 +165,7 @@ START_TEST(a_snapshot)
 	ck_assert_int_eq(r.id, REQUEST_SNAPSHOT);
 	ck_assert_int_eq(r.plan.pause, s->pause);
 	ck_assert_int_eq(r.plan.incremental, s->incremental);
-	ck_assert_int_eq(r.plan.hold, s->hold);
+	ck_assert_int_eq(r.plan.gives_back, s->gives_back);
 	ck_assert_int_eq(r.plan.image, s->image);
 	ck_assert_int_eq(r.timeout_ms, s->timeout_ms);
 	ck_assert_int_eq(r.own_limit, s->timeout_ms == CONTROL_PAUSE_TIMEOUT_MS);
