@@ -113,6 +113,9 @@ def the_driver_of_the_path_is_used():
     equal(opening("now", path, LD_LIBRARY_PATH=None, CUDAW_REAL_LIBCUDA=None), OURS)
     log = opening("now", path, LD_LIBRARY_PATH=None, CUDAW_REAL_LIBCUDA=None, CUDAW_LOG="info")
     check(f"the real driver is {path}\n" in log, log)
+    relative = os.path.relpath(path)
+    log = opening("now", relative, LD_LIBRARY_PATH=None, CUDAW_REAL_LIBCUDA=None, CUDAW_LOG="info")
+    check(f"the real driver is {os.getcwd()}/{relative}\n" in log and log.startswith(OURS), log)
     # The user's choice comes first.
     chosen = os.path.join(SIM_DIR, "libcuda.so.1")
     log = opening("now", path, CUDAW_REAL_LIBCUDA=chosen, CUDAW_LOG="info")

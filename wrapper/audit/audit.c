@@ -24,6 +24,7 @@
 #include <link.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -81,6 +82,21 @@ static bool is_of_driver(const uintptr_t *cookie)
 	return find_file_is_driver(((const struct link_map *)*cookie)->l_name);
 }
 
+/* A path that is relative is one of now: the program may change its working directory. */
+static void note_asked(const char *name)
+{
+	size_t size = strlen(name) + 1, before = 0;
+
+	if (*name != '/' && getcwd(asked, sizeof(asked)) && *asked == '/') {
+		before = strlen(asked);
+		asked[before++] = '/';
+	}
+	if ((*name == '/' || before) && before + size <= sizeof(asked))
+		memcpy(asked + before, name, size);
+	else
+		*asked = '\0';
+}
+
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned int flag)
 {
 	size_t itself = sizeof(FIND_ITSELF) - 1;
@@ -90,8 +106,8 @@ EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned int flag
 	/* After a chroot() the face may have no path. */
 	if (!face || !is_driver(name, flag) || !find_file_is_driver(face) || is_of_driver(cookie))
 		return (char *)name;
-	if (!*asked && *name == '/' && strlen(name) < sizeof(asked) && !is_stub(name) &&
+	if (!*asked && strchr(name, '/') && !is_stub(name) &&
 	    find_file_state(name, FIND_DRIVER) == FIND_REAL)
-		memcpy(asked, name, strlen(name) + 1);
+		note_asked(name);
 	return (char *)face;
 }

@@ -70,6 +70,11 @@ int close(int fd)
 	return call(SYS_close, fd, 0, 0, 0);
 }
 
+char *getcwd(char *buf, size_t size)
+{
+	return call(SYS_getcwd, (long)buf, (long)size, 0, 0) < 0 ? NULL : buf;
+}
+
 int fstat(int fd, struct stat *st)
 {
 	return call(SYS_newfstatat, fd, (long)"", (long)st, AT_EMPTY_PATH);
