@@ -12,7 +12,8 @@
 static inline void host_functions_node(const CUgraphNodeParams *params)
 {
 	if (params && (params->type == CU_GRAPH_NODE_TYPE_HOST ||
-		       params->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP))
+		       params->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP ||
+		       params->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT))
 		host_work_made();
 }
 
