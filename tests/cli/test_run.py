@@ -10,9 +10,11 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 
 from clilib import (BUILD, CUDAW, FACES, LIMIT_S, Directory, FakeJob, Skip, contains, cudaw, equal, installed_copy, main,
                     scratch)
+from harness import until
 
 FACE = os.path.join(FACES, "libcuda.so.1")
 AUDITOR = os.path.join(FACES, "cudaw-audit.so")
@@ -189,6 +191,15 @@ def test_a_memory_limit_that_no_gpu_has():
     equal((result.code, result.err), (0, "cudaw: warning: --mem: NVML has not answered in 3 s, so the GPUs' memory is not known\n"))
     with open(parent, encoding="ascii") as file:
         equal(file.read() == result.out.strip(), False, "NVML was called in a child of the program")
+    # Time in which the command is stopped does not count, as in a frozen control group.
+    os.unlink(parent)
+    with subprocess.Popen([CUDAW, "run", "--mem", "5G", "true"], stderr=subprocess.PIPE, text=True, env={
+            **os.environ, **env, "TEST_NVML_MS": "1000000", "TEST_NVML_PARENT": parent}) as command:
+        until(lambda: os.path.exists(parent), 30, "NVML is asked")
+        command.send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        command.send_signal(signal.SIGCONT)
+        contains(command.communicate(timeout=LIMIT_S)[1], "NVML has not answered in 3 s")
     # NVML's face comes only with a limit.
     for args, there in [([], False), (["--mem", "64M"], True)]:
         preloaded = cudaw("run", *args, "sh", "-c", "echo $LD_PRELOAD", env=env).out

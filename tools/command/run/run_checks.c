@@ -15,6 +15,7 @@
 #include <libgen.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,18 +144,32 @@ struct question {
 	const void *arg;
 };
 
-/* SIGALRM ends a grandchild that hangs: its number may be another process's by then. */
+/* As soon as the other end of @fd is closed, whatever hangs here. */
+static void end_with(int fd)
+{
+	struct pollfd other = {.fd = fd};
+	sigset_t none;
+
+	signal(SIGIO, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	fcntl(fd, F_SETOWN, getpid());
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC);
+	if (poll(&other, 1, 0))
+		_exit(1);
+}
+
+/*
+ * SIGIO ends a grandchild that hangs: its number may be another process's by then, and a clock would not know how long
+ * the command has been stopped.
+ */
 static void work_in_grandchild(void *arg, int fd)
 {
 	const struct question *question = arg;
-	sigset_t none;
 
 	if (fork())
 		return;
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGALRM, SIG_DFL);
-	alarm(LIMITED_MS / 1000 + 1);
+	end_with(fd);
 	question->work((void *)question->arg, fd);
 }
 
