@@ -65,6 +65,14 @@ def test_states_are_those_of_the_page():
     equal({row["pid"]: (row["state"], row["error"]) for row in ps_json()}, {**jobs, stopped.pid: (None, "stopped")})
 
 
+def test_why_one_refuses_a_connection():
+    directory = Directory()
+    for end, error in (("failed no descriptor", "its program has no free descriptor (RLIMIT_NOFILE)"),
+                       ("busy all wait", "too many requests wait for it already")):
+        job = FakeJob(directory, answers={"status": ["end " + end]})
+        equal({row["pid"]: row["error"] for row in ps_json()}[job.pid], error)
+
+
 def test_a_high_uid():
     """As of containers in user namespaces."""
     if os.geteuid():

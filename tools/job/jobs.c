@@ -36,6 +36,8 @@ const char *job_error_text(int error)
 		return "it has ended";
 	case JOB_STOPPED:
 		return "stopped";
+	case JOB_REFUSES:
+		return "its program has no free descriptor (RLIMIT_NOFILE)";
 	case JOB_OTHER:
 		return "another process listens on its socket";
 	case EMFILE:
@@ -360,6 +362,10 @@ void jobs_describe(struct job **jobs, size_t n)
 
 		if (!job->error && job->end == END_DENIED)
 			job->error = -EACCES;
+		else if (!job->error && !job->status.protocol && job->end == END_FAILED)
+			job->error = -JOB_REFUSES;
+		else if (!job->error && !job->status.protocol && job->end == END_BUSY)
+			job->error = -EAGAIN;
 		else if (!job->error && (job->end != END_OK || !job->status.protocol ||
 					 !job->status.id[0] || !job->status.state[0]))
 			job->error = -EBADMSG;
