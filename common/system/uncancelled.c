@@ -11,7 +11,8 @@
  *
  * Functions that open something are here for another reason as well: no descriptor of ours is 0 to 2. A program
  * that has closed these numbers gets them again from the next call that opens something, and may still print to
- * them: into our socket, or our pipe. So each result is moved above them at once.
+ * them: into our socket, or our pipe. So each result is moved above them at once. Each is close-on-exec, whatever
+ * the caller has asked for.
  *
  * The Makefile takes the names from here, and tests/cli/test_uncancelled.py checks that none is missing.
  */
@@ -101,7 +102,7 @@ static int above_or_none(int fd)
 }
 
 /* clang-format off */
-UNCANCELLED_FD(accept4, (int fd, struct sockaddr *addr, socklen_t *len, int flags), (fd, addr, len, flags))
+UNCANCELLED_FD(accept4, (int fd, struct sockaddr *addr, socklen_t *len, int flags), (fd, addr, len, flags | SOCK_CLOEXEC))
 UNCANCELLED(int, clock_nanosleep, (clockid_t clock, int flags, const struct timespec *time, struct timespec *left), (clock, flags, time, left))
 UNCANCELLED(int, close, (int fd), (fd))
 UNCANCELLED(int, connect, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))
@@ -116,8 +117,8 @@ UNCANCELLED(size_t, fwrite, (const void *data, size_t size, size_t n, FILE *file
 UNCANCELLED(ssize_t, __getdelim, (char **line, size_t *size, int end, FILE *file), (line, size, end, file))
 UNCANCELLED(ssize_t, getdelim, (char **line, size_t *size, int end, FILE *file), (line, size, end, file))
 UNCANCELLED(ssize_t, getrandom, (void *data, size_t size, unsigned int flags), (data, size, flags))
-UNCANCELLED_FD(memfd_create, (const char *name, unsigned int flags), (name, flags))
-UNCANCELLED_FD(mkostemp, (char *path, int flags), (path, flags))
+UNCANCELLED_FD(memfd_create, (const char *name, unsigned int flags), (name, flags | MFD_CLOEXEC))
+UNCANCELLED_FD(mkostemp, (char *path, int flags), (path, flags | O_CLOEXEC))
 UNCANCELLED(int, nanosleep, (const struct timespec *time, struct timespec *left), (time, left))
 UNCANCELLED(int, poll, (struct pollfd *fds, nfds_t n, int timeout), (fds, n, timeout))
 UNCANCELLED(ssize_t, pread, (int fd, void *data, size_t size, off_t at), (fd, data, size, at))
@@ -132,7 +133,7 @@ UNCANCELLED(int, sem_wait, (sem_t *sem), (sem))
 UNCANCELLED(ssize_t, send, (int fd, const void *data, size_t size, int flags), (fd, data, size, flags))
 UNCANCELLED(ssize_t, sendmsg, (int fd, const struct msghdr *msg, int flags), (fd, msg, flags))
 UNCANCELLED(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *time), (set, info, time))
-UNCANCELLED_FD(socket, (int domain, int type, int protocol), (domain, type, protocol))
+UNCANCELLED_FD(socket, (int domain, int type, int protocol), (domain, type | SOCK_CLOEXEC, protocol))
 UNCANCELLED(int, usleep, (useconds_t us), (us))
 UNCANCELLED(int, vfprintf, (FILE *file, const char *format, va_list list), (file, format, list))
 UNCANCELLED(pid_t, waitpid, (pid_t pid, int *status, int options), (pid, status, options))
@@ -171,50 +172,50 @@ static bool has_mode(int flags)
 	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-int __real_open(const char *path, int flags, mode_t mode);
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...)
-{
-	int state, fd;
-	mode_t mode;
-	va_list list;
+int __real_openat(int dir, const char *path, int flags, mode_t mode);
 
-	va_start(list, flags);
+static int open_at(int dir, const char *path, int flags, va_list list)
+{
+	mode_t mode = has_mode(flags) ? va_arg(list, mode_t) : 0;
+	int state, fd;
+
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	mode = has_mode(flags) ? va_arg(list, mode_t) : 0;
 	do
-		fd = above_streams(__real_open(path, flags, mode));
+		fd = above_streams(__real_openat(dir, path, flags | O_CLOEXEC, mode));
 	while (fd == LOST && !(flags & O_EXCL));
 	pthread_setcancelstate(state, NULL);
-	va_end(list);
 	return fd == LOST ? -1 : fd;
 }
 
-int __real_openat(int dir, const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+	va_list list;
+	int fd;
+
+	va_start(list, flags);
+	fd = open_at(AT_FDCWD, path, flags, list);
+	va_end(list);
+	return fd;
+}
+
 int __wrap_openat(int dir, const char *path, int flags, ...);
 int __wrap_openat(int dir, const char *path, int flags, ...)
 {
-	int state, fd;
-	mode_t mode;
 	va_list list;
+	int fd;
 
 	va_start(list, flags);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	mode = has_mode(flags) ? va_arg(list, mode_t) : 0;
-	do
-		fd = above_streams(__real_openat(dir, path, flags, mode));
-	while (fd == LOST && !(flags & O_EXCL));
-	pthread_setcancelstate(state, NULL);
+	fd = open_at(dir, path, flags, list);
 	va_end(list);
-	return fd == LOST ? -1 : fd;
+	return fd;
 }
 
 /* To read ("re"), or to write a new file ("we"). */
 FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
-	int fd = open(path, (*mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC) | O_CLOEXEC,
-		      0666);
+	int fd = open(path, *mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC, 0666);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, mode);
 
 	if (fd >= 0 && !file)
@@ -225,7 +226,7 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 DIR *__wrap_opendir(const char *path);
 DIR *__wrap_opendir(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_DIRECTORY);
 	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 
 	if (fd >= 0 && !directory)
@@ -239,7 +240,7 @@ int __wrap_pipe2(int fds[2], int flags)
 {
 	int ends[2], error;
 
-	if (__real_pipe2(ends, flags))
+	if (__real_pipe2(ends, flags | O_CLOEXEC))
 		return -1;
 	for (int i = 0; i < 2; i++) {
 		ends[i] = above_or_none(ends[i]);
@@ -278,7 +279,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *msg, int flags)
 	int state;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	n = __real_recvmsg(fd, msg, flags);
+	n = __real_recvmsg(fd, msg, flags | MSG_CMSG_CLOEXEC);
 	pthread_setcancelstate(state, NULL);
 	for (cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(msg); cmsg; cmsg = CMSG_NXTHDR(msg, cmsg))
 		if (cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS)

@@ -16,8 +16,8 @@ LIBRARY = os.path.join(BUILD, "tests", "preload", "failalloc.so")
 HEAD, CALL = struct.Struct("=4I"), struct.Struct("=28sI")   # struct control
 RIGHT = "hold: every byte right"
 # Dozens, the control groups' files, which are read alike in every pause.
-ONLY_IN_LATER_PAUSES = "fopen"
-OF_THE_SPILL_FILE = ("open", "fallocate", "pwrite", "pread")
+ONLY_IN_LATER_PAUSES = "fdopen"
+OF_THE_SPILL_FILE = ("openat", "fallocate", "pwrite", "pread")
 # The process has about 20 MiB, and a pause leaves 256 MiB alone: half of what it saves goes to disk.
 SPILLING_MIB = 288
 

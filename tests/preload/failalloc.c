@@ -27,7 +27,7 @@
 /* clang-format off */
 #define CALLS(X) \
 	X(malloc) X(calloc) X(realloc) X(reallocarray) X(posix_memalign) X(mmap) X(madvise) \
-	X(pthread_create) X(open) X(openat) X(fopen) X(fdopen) X(pipe2) X(socket) X(accept4) \
+	X(pthread_create) X(openat) X(fdopen) X(pipe2) X(socket) X(accept4) \
 	X(clone) X(fallocate) X(pwrite) X(pread)
 /* clang-format on */
 
@@ -135,17 +135,6 @@ static mode_t mode_after(int flags, va_list ap)
 	return flags & O_CREAT ? va_arg(ap, mode_t) : 0;
 }
 
-EXPORT int open(const char *path, int flags, ...)
-{
-	va_list ap;
-	mode_t mode;
-
-	va_start(ap, flags);
-	mode = mode_after(flags, ap);
-	va_end(ap);
-	return FAILS_WITH(open, EMFILE) ? -1 : NEXT(open)(path, flags, mode);
-}
-
 EXPORT int openat(int dir, const char *path, int flags, ...)
 {
 	va_list ap;
@@ -155,11 +144,6 @@ EXPORT int openat(int dir, const char *path, int flags, ...)
 	mode = mode_after(flags, ap);
 	va_end(ap);
 	return FAILS_WITH(openat, EMFILE) ? -1 : NEXT(openat)(dir, path, flags, mode);
-}
-
-EXPORT FILE *fopen(const char *path, const char *mode)
-{
-	return FAILS_WITH(fopen, EMFILE) ? NULL : NEXT(fopen)(path, mode);
 }
 
 EXPORT FILE *fdopen(int fd, const char *mode)

@@ -84,10 +84,10 @@ static size_t opened;
 static int without; /* opens, of which the next ones find no descriptor */
 
 /* Comes before the C library's. */
-int open(const char *path, int flags, ...)
+int openat(int dir, const char *path, int flags, ...)
 {
-	int (*next)(const char *, int, ...) =
-		(int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+	int (*next)(int, const char *, int, ...) =
+		(int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat");
 
 	snprintf(opened_paths[opened++ % 64], sizeof(opened_paths[0]), "%s", path);
 	if (without) {
@@ -95,7 +95,7 @@ int open(const char *path, int flags, ...)
 		errno = EMFILE;
 		return -1;
 	}
-	return next(path, flags, 0600);
+	return next(dir, path, flags, 0600);
 }
 
 START_TEST(a_limit_that_is_given_needs_no_file)
