@@ -145,7 +145,7 @@ static bool is_snapshot_of(const struct client *c, const char *path)
  * False: that is not possible, or the engine's thread has the pool (it tidies up), so that the resume reads the snapshot;
  * or the job stays paused, and has its memory there alone.
  */
-static bool take_memory_back(struct client *c)
+static bool take_memory_back(const struct client *c)
 {
 	int fd = ownfd_get(&c->memory), error;
 

@@ -166,7 +166,7 @@ def a_descriptor_under_way():
     number = two.fileno()
     one.close()
     two.close()
-    runs_on(job, rf"a descriptor was sent to descriptor {number} of PID \(counter\)")
+    runs_on(job, rf"descriptor {number} of PID \(counter\) is a Unix socket to which a descriptor was sent that it has not received")
 
 
 def a_deleted_file_of_some_size():

@@ -132,6 +132,20 @@ static bool is_waited_for(int netlink, const struct descriptors *mine,
 	return false;
 }
 
+/* What is so with @o that CRIU cannot take, and may be over a moment later. NULL: nothing. */
+static const char *what_passes(int netlink, const struct descriptors *mine,
+			       const struct descriptor *o, const struct reasons *reasons)
+{
+	if (is_sending(o))
+		return "is a Unix socket to which a descriptor was sent that it has not received, "
+		       "which CRIU may lose";
+	if (is_unread_netlink(o))
+		return "is a netlink socket with messages that it has not read";
+	if (netlink >= 0 && is_waited_for(netlink, mine, o, reasons_is_job(reasons, o->pid)))
+		return "has a connection by a Unix socket that it has not accepted yet";
+	return NULL;
+}
+
 void outside_look_at_sockets(const struct descriptors *mine, const struct descriptors *others,
 			     struct reasons *reasons)
 {
@@ -140,37 +154,16 @@ void outside_look_at_sockets(const struct descriptors *mine, const struct descri
 
 	for (size_t i = 0; i < mine->n && !reasons->over; i++) {
 		const struct descriptor *o = &mine->all[i], *end;
-		const char *process;
+		const char *process, *why;
 		ino_t peer;
 
 		if (o->kind != DESCRIPTOR_SOCKET)
 			continue;
-		if (is_sending(o)) {
+		why = what_passes(netlink, mine, o, reasons);
+		if (why) {
 			reasons->passes = true;
-			reasons_give(
-				reasons,
-				"a descriptor was sent to descriptor %d of %s, a Unix socket, and "
-				"not received yet; CRIU may lose it (try again)",
-				o->fd, reasons_label(o->pid, name));
-			continue;
-		}
-		if (is_unread_netlink(o)) {
-			reasons->passes = true;
-			reasons_give(
-				reasons,
-				"descriptor %d of %s is a netlink socket with messages that it has "
-				"not read (try again)",
-				o->fd, reasons_label(o->pid, name));
-			continue;
-		}
-		if (netlink >= 0 &&
-		    is_waited_for(netlink, mine, o, reasons_is_job(reasons, o->pid))) {
-			reasons->passes = true;
-			reasons_give(
-				reasons,
-				"descriptor %d of %s has a connection by a Unix socket that it has "
-				"not accepted yet (try again)",
-				o->fd, reasons_label(o->pid, name));
+			reasons_give(reasons, "descriptor %d of %s %s (try again)", o->fd,
+				     reasons_label(o->pid, name), why);
 			continue;
 		}
 		peer = netlink >= 0 ? unix_sockets_peer(netlink, o->inode) : 0;
