@@ -789,10 +789,37 @@ static int lock_all(struct taking *t, struct snapshot_error *error)
 	return 0;
 }
 
+#define ENDED (TAKING_PARTS + 64)
+
+/* The parts that have ended, in @text. False: there is none. */
+static bool say_ended(const struct taking *t, char text[ENDED])
+{
+	char pids[TAKING_PARTS];
+	size_t n = 0, len = 0;
+	bool first = false;
+
+	for (size_t i = 0; i < t->nparts; i++) {
+		struct job *job = t->parts[i].job;
+
+		jobs_describe(&job, 1);
+		if (!taking_has_ended(job))
+			continue;
+		len += snprintf(pids + len, sizeof(pids) - len, n++ ? ", %d" : "%d", job->pid);
+		first |= !i;
+	}
+	if (n == 1 && first)
+		strcpy(text, "it has ended");
+	else if (n)
+		snprintf(text, ENDED,
+			 n > 1 ? "its processes %s have ended" : "its process %s has ended", pids);
+	return n;
+}
+
 static int finish(struct taking *t)
 {
 	struct snapshot_manifest manifest;
 	struct snapshot_error error;
+	char ended[ENDED];
 	int ret = lock_all(t, &error);
 
 	if (!ret)
@@ -805,16 +832,8 @@ static int finish(struct taking *t)
 	unlock_all(t);
 	if (!ret || t->went)
 		return ret ? EXIT_FAILED : EXIT_DONE;
-	/* If a process has ended, the other errors are only consequences. */
-	for (size_t i = 0; i < t->nparts; i++) {
-		jobs_describe(&t->parts[i].job, 1);
-		if (!taking_has_ended(t->parts[i].job))
-			continue;
-		snprintf(error.text, sizeof(error.text),
-			 i ? "its process %d has ended" : "it has ended", t->parts[i].job->pid);
-		break;
-	}
-	return taking_fail(t, error.text);
+	/* Other errors are only consequences. */
+	return taking_fail(t, say_ended(t, ended) ? ended : error.text);
 }
 
 /* Of the snapshot that the first part has written. 0 or a negative errno. */
