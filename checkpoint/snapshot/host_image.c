@@ -210,7 +210,7 @@ static void put_facts(struct json_out *out, const struct host_facts *facts)
 		json_number(out, NULL, facts->stopped[i]);
 	json_close(out, ']');
 	if (facts->put)
-		facts->put(out, facts->arg);
+		facts->put(out);
 }
 
 int host_image_seal(int dir, uint32_t number, const struct host_facts *facts, size_t *bytes,

@@ -30,8 +30,7 @@ struct host_facts {
 	double ms;            /* the time that CRIU took */
 	const pid_t *stopped; /* that stay so after a restore */
 	size_t nstopped;
-	void (*put)(struct json_out *out, const void *arg); /* puts more keys; may be NULL */
-	const void *arg;
+	void (*put)(struct json_out *out); /* puts more keys; may be NULL */
 };
 
 /*

@@ -15,7 +15,7 @@
  *	kernels.c	the kernels in files
  *	turns.c, yield.c	ask cudawd (turns_list.c: who takes turns)
  *	turns_orders.c	give it orders: cudaw turns set, drain and undrain
- *	snapshot.c	a job into a directory (taking_checks.c, taking.c)
+ *	snapshot.c	a job into a directory (taking_checks.c, taking.c, taking_image.c, taking_commit.c)
  *	restore.c	and back (restoring_checks.c, restoring.c)
  *	inspect.c	describe a snapshot
  *	verify.c	check every byte of a snapshot

@@ -3,35 +3,25 @@
 
 #include "checkpoint/snapshot/files/dir.h"
 #include "checkpoint/snapshot/host_image.h"
-#include "checkpoint/snapshot/in_use.h"
-#include "checkpoint/snapshot/manifest_read.h"
 #include "common/clock.h"
-#include "common/patience.h"
 #include "common/processes/proc.h"
-#include "common/protocol/journal.h"
 #include "common/protocol/protocol.h"
 #include "common/system/memfd.h"
 #include "common/system/memory_fs.h"
 #include "tools/job/outcome.h"
 #include "tools/job/party/together.h"
-#include "tools/process/criu/ports.h"
 #include "tools/process/program.h"
 #include "tools/report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LOCK_MS   5000 /* for other processes to finish reading the directory */
-#define RETRY_MS  20
-#define RETRIES   50  /* of CRIU, while others ask the job something */
-#define STOPS     5   /* the most of them that stop the job: whoever watches it sees each */
-#define ANSWER_MS 100 /* for the job to answer them, which it does not while it is stopped */
+#define LOCK_MS  5000 /* for other processes to finish reading the directory */
+#define RETRY_MS 20
 
 /* The jobs of the parts that have not ended. Returns how many there are. */
 static size_t find_living(const struct taking *t, struct job *jobs[SNAPSHOT_PARTS_MAX])
@@ -134,23 +124,12 @@ static int ask_to_write(const struct taking *t, size_t first, size_t n, const ch
 	return outcome_ask_each(jobs, count, "snapshot", "writing", outcome_line);
 }
 
-/* What restore and inspect need to know of the processes, as keys of host.json. */
-struct facts {
-	const struct taking *t;
-	const struct tree *tree;
-	struct {
-		pid_t session, group;
-		char command[PROCESS_NAME];
-	} processes[TREE_MAX];
-};
-
 /* The snapshot that is to be committed, in the directory open and locked as dir. */
 static struct {
 	struct taking *t;
 	int dir;
 	const struct snapshot_manifest *m;
 	struct tree *tree;
-	struct facts facts;
 	struct snapshot_error *error;
 	bool done;
 	int ret; /* how; 0 or a negative errno */
@@ -297,336 +276,6 @@ static void give_up(struct taking *t)
 			 t->path);
 }
 
-/* Before the job goes on: its processes may end then. */
-static void find_facts(struct facts *facts, const struct taking *t, const struct tree *tree)
-{
-	facts->t = t;
-	facts->tree = tree;
-	for (size_t i = 0; i < tree->n; i++) {
-		facts->processes[i].session = getsid(tree->pids[i]);
-		facts->processes[i].group = getpgid(tree->pids[i]);
-		process_name(tree->pids[i], facts->processes[i].command);
-	}
-}
-
-/* 0: the process has ended meanwhile, or this is not visible in its container. */
-static void put_id(struct json_out *out, const char *key, pid_t id)
-{
-	json_number(out, key, id > 0 ? id : 0);
-}
-
-static void put_facts(struct json_out *out, const void *arg)
-{
-	const struct facts *facts = arg;
-
-	memory_files_put(out, &facts->t->memory_files);
-	json_number(out, "root", facts->t->root.pid);
-	json_open(out, "processes", '[');
-	for (size_t i = 0; i < facts->tree->n; i++) {
-		json_open(out, NULL, '{');
-		json_number(out, "pid", facts->tree->pids[i]);
-		json_text(out, "command", facts->processes[i].command);
-		put_id(out, "session", facts->processes[i].session);
-		put_id(out, "group", facts->processes[i].group);
-		json_close(out, '}');
-	}
-	json_close(out, ']');
-	json_open(out, "parts", '[');
-	for (size_t i = 1; i < facts->t->nparts; i++) {
-		json_open(out, NULL, '{');
-		json_number(out, "pid", facts->t->parts[i].job->pid);
-		json_text(out, "id", facts->t->parts[i].id);
-		json_close(out, '}');
-	}
-	json_close(out, ']');
-	json_open(out, "monitors", '[');
-	for (size_t i = 0; i < facts->t->monitors.n; i++)
-		json_number(out, NULL, facts->t->monitors.pids[i]);
-	json_close(out, ']');
-	ports_put(out, &facts->t->ports);
-}
-
-/* If we have stopped the processes: none has run since the image was made. 0 or a negative errno. */
-static int check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error)
-{
-	if (!t->stopped || tree_stayed_stopped(tree))
-		return 0;
-	return snapshot_fail(error, -EBUSY,
-			     "it was continued meanwhile (SIGCONT or 'cudaw resume') and runs on");
-}
-
-/* The parts' own manifests, before the one that makes them a snapshot. 0 or a negative errno. */
-static int commit_parts(const struct taking *t, struct snapshot_error *error)
-{
-	int ret = 0;
-
-	for (size_t i = 1; i < t->nparts && !ret; i++) {
-		ret = snapshot_dir_commit(t->parts[i].dir, error);
-		if (!ret)
-			ret = snapshot_dir_sync(t->parts[i].dir, error);
-		taking_name_part(t, i, ret, error);
-	}
-	return ret;
-}
-
-/*
- * Make the image complete, and commit the snapshot, in the directory open as @dir. 0 or a negative
- * errno.
- */
-static int seal(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
-		const struct facts *more, struct snapshot_error *error)
-{
-	pid_t stopped[TREE_MAX];
-	struct host_facts facts = {
-		.ms = t->criu_ms, .stopped = stopped, .put = put_facts, .arg = more};
-	int ret;
-
-	for (size_t i = 0; i < tree->n; i++)
-		if (tree->halted[i])
-			stopped[facts.nstopped++] = tree->pids[i];
-	t->nprocesses = tree->n;
-	ret = commit_parts(t, error);
-	if (!ret)
-		ret = host_image_seal(dir, m->index, &facts, &t->image_bytes, error);
-	if (!ret)
-		ret = check_stopped(t, tree, error);
-	if (!ret)
-		ret = snapshot_dir_commit(dir, error);
-	if (!ret)
-		ret = snapshot_dir_sync(dir, error);
-	/* Once more, as a sync may take long. */
-	return ret ? ret : check_stopped(t, tree, error);
-}
-
-/*
- * If nothing is stopped: whether a process maps a file in memory that settle() has not seen. CRIU's image has its path
- * alone.
- */
-static bool maps_since(const struct taking *t)
-{
-	struct memory_files files;
-	struct tree tree;
-	char why[256];
-	bool maps;
-
-	if (t->stopped)
-		return false;
-	tree_find(&tree, &t->root, t->job->directory->owner);
-	maps = !memory_files_find(&files, &tree, why, sizeof(why)) || files.n;
-	memory_files_free(&files);
-	return maps;
-}
-
-/*
- * CRIU, into the directory that host_image_make() has made in @dir, and the files in memory beside it. CRIU makes the
- * processes of @tree run; whether they have run since is for check_stopped(). 0 or a negative errno.
- */
-static int dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
-		struct snapshot_error *error)
-{
-	char path[PATH_MAX + SNAPSHOT_NAME_SIZE + 1], name[SNAPSHOT_NAME_SIZE], core[32];
-	const struct criu_what what = {.root = t->root.pid,
-				       .stopped = t->stopped ? tree : NULL,
-				       .job = t->job->pid,
-				       .connected = tcp_are_connected(&t->ports)};
-	int images = host_image_open(dir, index, error), ret;
-	struct snapshot_error ignored;
-
-	if (images < 0)
-		return images;
-	snapshot_name(SNAPSHOT_HOST, index, name);
-	snprintf(path, sizeof(path), "%s/%s", t->path, name);
-	ret = memory_files_name(&t->memory_files, true, error);
-	if (!ret && !criu_dump(&t->criu, images, path, &what))
-		ret = snapshot_fail(error, t->criu.again ? -EAGAIN : -EIO, "%s", t->criu.why);
-	memory_files_name(&t->memory_files, false, &ignored);
-	t->maps = !ret && maps_since(t);
-	if (t->maps) {
-		ret = snapshot_fail(error, -EAGAIN, "it has mapped a file in memory meanwhile");
-		snapshot_dir_empty(images);
-	}
-	if (!ret && t->stopped && !tree_await_stop(tree))
-		ret = check_stopped(t, tree, error);
-	if (!ret)
-		ret = memory_files_save(&t->memory_files, images, error);
-	/* CRIU's exit status alone does not prove that there is an image of the job. */
-	for (size_t i = 0; i < t->nparts + t->monitors.n && !ret; i++) {
-		snprintf(core, sizeof(core), "core-%d.img",
-			 i < t->nparts ? t->parts[i].job->pid : t->monitors.pids[i - t->nparts]);
-		if (faccessat(images, core, F_OK, 0))
-			ret = snapshot_fail(error, -EIO, "CRIU succeeded, but wrote no %s", core);
-	}
-	close(images);
-	return ret;
-}
-
-/* Whoever waits for that learns it from the journal. */
-static void tell_saved(const struct taking *t, const struct job *job)
-{
-	const struct journal_event event = {.kind = JOURNAL_SAVED,
-					    .pid = job->own_pid,
-					    .id = job->status.id,
-					    .name = *job->status.name ? job->status.name : NULL,
-					    .ran = t->went,
-					    .text = t->path};
-	int dir = job_open_directory(job);
-
-	if (dir < 0)
-		return;
-	journal_append(dir, job->directory->owner, &event);
-	close(dir);
-}
-
-/* Kill the job, which is safe in the snapshot of the directory @dir. */
-static void end_job(const struct taking *t, int dir, const struct tree *tree)
-{
-	/* The connections among them end without a word, so that their ports are free at once. */
-	if (tcp_are_connected(&t->ports))
-		tcp_repair(tree, true);
-	tree_kill(tree);
-	memory_files_remove(&t->memory_files);
-	for (size_t i = 0; i < t->nparts; i++) {
-		snapshot_in_use_clear(i ? t->parts[i].dir : dir, t->parts[i].job->own_pid);
-		job_unlink(t->parts[i].job);
-	}
-}
-
-static int check_program(const struct taking_part *part, struct snapshot_error *error)
-{
-	struct program now;
-	int ret = program_find(part->job->pid, &now);
-
-	/* If it still runs, the PID was its all the time. */
-	if (!process_is_there(&part->job->process))
-		return snapshot_fail(error, -ESRCH, "it has ended");
-	if (ret)
-		return snapshot_fail(error, ret, "the program that it runs cannot be found: %s",
-				     strerror(-ret));
-	if (!program_is_same(&part->program, &now))
-		return snapshot_fail(error, -EBUSY,
-				     "it has started another program meanwhile (execve), and its "
-				     "GPU memory is lost");
-	return 0;
-}
-
-/*
- * After CRIU, which goes by the PID: whether the processes of @tree, found now, are those that the
- * image is to have, and each part's still runs the program whose memory its directory has.
- * 0 or a negative errno.
- */
-static int check_unchanged(const struct taking *t, const struct tree *tree,
-			   struct snapshot_error *error)
-{
-	char why[sizeof(error->text)];
-	int ret = 0;
-
-	for (size_t i = 0; i < t->nparts && !ret; i++)
-		ret = taking_name_part(t, i, check_program(&t->parts[i], error), error);
-	if (ret)
-		return ret;
-	if (!process_is_there(&t->root))
-		return snapshot_fail(error, -ESRCH, "its first process %d has ended", t->root.pid);
-	if (!memory_files_alone(&t->memory_files, tree, why, sizeof(why)))
-		return snapshot_fail(error, -EBUSY, "%s", why);
-	return taking_check_tree(t, tree, error);
-}
-
-/* Nothing may be on its way in the connections that stay. 0 or a negative errno. */
-static int rest(const struct taking *t, const struct tree *tree, struct snapshot_error *error)
-{
-	int ret = tcp_rest(tree, &t->ports);
-
-	if (ret == -EAGAIN)
-		return snapshot_fail(
-			error, ret,
-			"a process has not read what another one has sent to it by TCP, and there is "
-			"no room for more (try again)");
-	return ret ? snapshot_fail(error, ret, "%s", strerror(-ret)) : 0;
-}
-
-/* All are stopped, and nothing else is in the way: close the connections to others. 0 or a negative errno. */
-static int close_outside(struct taking *t, const struct tree *tree, struct snapshot_error *error)
-{
-	int ret = tcp_end(tree, &t->outside, &t->nclosed);
-
-	if (ret == -EAGAIN)
-		return snapshot_fail(
-			error, ret,
-			"a TCP connection of it was closed by the other end meanwhile, and is not "
-			"read yet (try again)");
-	if (ret)
-		return snapshot_fail(error, ret, "its TCP connections cannot be closed: %s",
-				     strerror(-ret));
-	t->closed = true;
-	return taking_check_found(t, tree, error);
-}
-
-/* Check once more what CRIU cannot take, if need be with the processes stopped. 0 or a negative errno. */
-static int settle(struct taking *t, struct tree *tree, struct snapshot_error *error)
-{
-	int ret;
-	char why[256];
-
-	t->closed = false;
-	ret = taking_check_processes(t, tree, false, error);
-	if (ret || !taking_stops(t))
-		return ret;
-	if (!monitors_keep(&t->monitors, false, why, sizeof(why)))
-		return snapshot_fail(error, -EIO, "%s", why);
-	t->stopped = true;
-	if (!tree_stop(tree, &t->root, t->job->directory->owner))
-		return tree_was_continued(tree)
-			       ? snapshot_fail(error, -EBUSY,
-					       "a process of it was continued (SIGCONT)")
-			       : snapshot_fail(error, -EAGAIN,
-					       "a process of it does not stop (try again)");
-	monitors_drop(&t->monitors, tree);
-	ret = taking_check_found(t, tree, error);
-	if (!ret && tcp_are_connected(&t->ports))
-		ret = rest(t, tree, error);
-	return ret || !t->outside.n ? ret : close_outside(t, tree, error);
-}
-
-/* False, and they stay stopped, if a CRIU that was killed has left a connection unusable, or may have. */
-static bool let_continue(struct taking *t, const struct tree *tree)
-{
-	int err = t->stopped ? tcp_repair(tree, false) : 0;
-	char why[256];
-
-	if (err == -EPERM || (err && t->criu.killed))
-		return false;
-	if (t->stopped)
-		tree_continue(tree);
-	t->stopped = false;
-	if (!monitors_let_go(&t->monitors, true, why, sizeof(why))) {
-		complain("snapshot %d: %s; NVML stays blocked there", t->job->pid, why);
-		t->blind = true;
-	}
-	return true;
-}
-
-/* CRIU, with the processes as they are to stay. 0 or a negative errno. */
-static int settle_and_dump(struct taking *t, int dir, uint32_t index, struct tree *tree,
-			   struct snapshot_error *error)
-{
-	struct patience patience = {0};
-
-	for (int left = RETRIES;;) {
-		int ret = settle(t, tree, error);
-
-		/* The job's pause itself may keep what passes from passing. */
-		if (ret == -EAGAIN && patience_ms(&patience) >= TAKING_AGAIN_MS)
-			return ret;
-		if (!ret)
-			ret = dump(t, dir, index, tree, error);
-		left -= t->stopped ? RETRIES / STOPS : 1;
-		if (ret != -EAGAIN || left <= 0 || criu_is_interrupted() ||
-		    !let_continue(t, tree) || t->blind)
-			return ret;
-		usleep(ANSWER_MS * 1000);
-	}
-}
-
 /*
  * Whether the part has written its memory to its directory, open and locked as @dir, and nowhere else since. 0 or a
  * negative errno.
@@ -663,20 +312,6 @@ static int check_part(struct taking_part *part, int dir, struct snapshot_error *
 	return 0;
 }
 
-/* Remove what the new snapshot does not need; a part has the files of the previous one if it is incremental. */
-static void clean_all(const struct taking *t, int dir, const struct snapshot_manifest *m)
-{
-	struct snapshot_manifest part;
-	struct snapshot_error ignored;
-
-	for (size_t i = 1; i < t->nparts; i++)
-		if (!snapshot_manifest_load(t->parts[i].dir, SNAPSHOT_MANIFEST, &part, &ignored)) {
-			snapshot_dir_clean(t->parts[i].dir, snapshot_manifest_names, &part);
-			snapshot_manifest_free(&part);
-		}
-	snapshot_dir_clean(dir, snapshot_manifest_names, m);
-}
-
 static void unlock_all(struct taking *t)
 {
 	for (size_t i = 0; i < t->nparts; i++) {
@@ -692,13 +327,7 @@ static void commit(void)
 	struct taking *t = last.t;
 
 	last.done = true;
-	last.ret = seal(t, last.dir, last.m, last.tree, &last.facts, last.error);
-	for (size_t i = 0; i < t->nparts && !last.ret; i++)
-		tell_saved(t, t->parts[i].job);
-	if (t->stop && !last.ret)
-		end_job(t, last.dir, last.tree);
-	if (!last.ret)
-		clean_all(t, last.dir, last.m);
+	last.ret = taking_commit(t, last.dir, last.m, last.tree, last.error);
 	unlock_all(t);
 	if (last.ret && t->went) {
 		taking_fail(t, last.error->text);
@@ -710,13 +339,13 @@ static void commit(void)
 static int complete(struct taking *t, struct snapshot_error *error)
 {
 	bool early = !t->stop && have_memory(t);
-	int ret = early ? check_stopped(t, last.tree, error) : 0;
+	int ret = early ? taking_check_stopped(t, last.tree, error) : 0;
 
 	if (ret)
 		return ret;
 	last.error = error;
-	find_facts(&last.facts, t, last.tree);
-	t->went = early && let_continue(t, last.tree) && recall(t);
+	taking_find_facts(t, last.tree);
+	t->went = early && taking_continue(t, last.tree) && recall(t);
 	if (t->went)
 		t->gone = let_go(t);
 	if (!last.done)
@@ -728,8 +357,7 @@ static int complete(struct taking *t, struct snapshot_error *error)
 static int add_image(struct taking *t, int dir, const struct snapshot_manifest *m,
 		     struct snapshot_error *error)
 {
-	double begin = clock_ms();
-	struct tree tree, after;
+	struct tree tree;
 	int ret = 0;
 
 	for (size_t i = 0; i < t->nparts && !ret; i++)
@@ -740,11 +368,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	ret = host_image_make(dir, m->index, error);
 	if (ret)
 		return ret;
-	ret = settle_and_dump(t, dir, m->index, &tree, error);
-	t->criu_ms = clock_ms() - begin;
-	tree_find(&after, &t->root, t->job->directory->owner);
-	if (!ret)
-		ret = check_unchanged(t, &after, error);
+	ret = taking_make_image(t, dir, m->index, &tree, error);
 	last.t = t;
 	last.dir = dir;
 	last.m = m;
@@ -752,7 +376,7 @@ static int add_image(struct taking *t, int dir, const struct snapshot_manifest *
 	if (!ret)
 		ret = complete(t, error);
 	if (ret || !t->stop)
-		let_continue(t, &tree);
+		taking_continue(t, &tree);
 	/* Those that stay stopped have it once somebody continues them. */
 	monitors_let_go(&t->monitors, false, NULL, 0);
 	return ret;

@@ -3,7 +3,8 @@
 #define CUDAW_TAKING_H
 /*
  * One run of 'cudaw snapshot', after its options: snapshot.c reads them and prints the result,
- * taking_checks.c finds before the pause why it cannot succeed, taking.c does it.
+ * taking_checks.c finds before the pause why it cannot succeed, taking.c does it, with CRIU's part of it in
+ * taking_image.c and the commit in taking_commit.c.
  *
  * The job writes its GPU memory to the directory and stays paused. Then CRIU writes the processes
  * beside it, under the directory's lock, and the manifest is committed. Until then the directory
@@ -18,6 +19,7 @@
  */
 #include "checkpoint/snapshot/files/codec.h"
 #include "checkpoint/snapshot/files/io.h"
+#include "checkpoint/snapshot/manifest_read.h"
 #include "common/protocol/protocol.h"
 #include "tools/job/jobs.h"
 #include "tools/process/criu/criu.h"
@@ -105,6 +107,35 @@ int taking_check_tree(const struct taking *t, const struct tree *tree,
  * between the last look, CRIU's and the end. Not always, as a shell that runs the job takes it for suspended then.
  */
 bool taking_stops(const struct taking *t);
+
+/*
+ * With CRIU, the image of the processes in the directory that is open and locked as @dir, which host_image_make() has
+ * made @index for. They are in @tree then, stopped or not (taking_stops()), and are those that ran the whole time; what
+ * the image cannot have is closed. Also if it fails, taking_continue() and monitors_let_go() are to follow. 0 or a
+ * negative errno.
+ */
+int taking_make_image(struct taking *t, int dir, uint32_t index, struct tree *tree,
+		      struct snapshot_error *error);
+
+/* If we have stopped the processes: none has run since the image was made. 0 or a negative errno. */
+int taking_check_stopped(const struct taking *t, struct tree *tree, struct snapshot_error *error);
+
+/*
+ * Continue the processes that taking_make_image() has stopped. False, and they stay stopped, if a CRIU that was killed
+ * has left a connection unusable, or may have.
+ */
+bool taking_continue(struct taking *t, const struct tree *tree);
+
+/* Look at the processes for taking_commit(), before the job goes on: they may end then. */
+void taking_find_facts(const struct taking *t, const struct tree *tree);
+
+/*
+ * Make the image complete, with what taking_find_facts() has found, and commit the snapshot whose new manifest is @m.
+ * Then whoever waits for it is told, the job is ended if it is to be, and what the snapshot does not need is removed
+ * from the directory. 0 or a negative errno.
+ */
+int taking_commit(struct taking *t, int dir, const struct snapshot_manifest *m, struct tree *tree,
+		  struct snapshot_error *error);
 
 /*
  * Whether another job has its memory in the directory. Nobody holds the directory's lock between a
