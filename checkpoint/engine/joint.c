@@ -140,6 +140,16 @@ static int look_at_sharers(struct engine_op *op, double *looked_ms)
 	return 0;
 }
 
+static int fail_late(struct engine_op *op)
+{
+	char waited[FORMAT_SIZE];
+
+	return engine_fail(&op->result, END_TIMEOUT,
+			   "another process of the job did not have its memory within %s; the job "
+			   "stays paused",
+			   format_seconds(waited, op->timeout_ms));
+}
+
 int engine_go_with_others(struct engine_op *op, double deadline_ms)
 {
 	struct pact *pact = op->progress.pact;
@@ -152,8 +162,10 @@ int engine_go_with_others(struct engine_op *op, double deadline_ms)
 
 		if (phase == PACT_STOP || pact_is_called_back(pact))
 			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
-		if ((engine_is_cancelled(op) || late) && pact_stop(pact))
+		if (engine_is_cancelled(op) && pact_stop(pact))
 			return engine_fail(&op->result, END_BUSY, ENGINE_ALONE);
+		if (late && pact_stop(pact))
+			return fail_late(op);
 		if (look_at_sharers(op, &looked_ms) && pact_stop(pact))
 			return -1;
 		usleep(LOOK_MS * 1000);

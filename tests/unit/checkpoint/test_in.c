@@ -8,6 +8,7 @@
 #include "checkpoint/engine/plan.h"
 #include "checkpoint/engine/saved.h"
 #include "checkpoint/gate/gate.h"
+#include "checkpoint/gate/hold.h"
 #include "checkpoint/host/hostpool.h"
 #include "checkpoint/ledger/contexts.h"
 #include "checkpoint/release/devices.h"
@@ -37,6 +38,7 @@ static int (*get_imports)(struct sharing_wait *w);
 static enum pact_phase phase_at_back; /* when the job begins to give its memory back */
 static unsigned int rounds;           /* that have ended so */
 static const char *place_at_read, *place_when_whole;
+static bool late;       /* the other one does not get whole */
 static bool lacking;    /* in the first one there is no host memory */
 static bool stopping;   /* another one gives up when this one is about to read */
 static bool promised;   /* and once there is no room beside what others are about to take */
@@ -85,6 +87,8 @@ int __wrap_sharing_get_imports(struct sharing_wait *w)
 int __wrap_sharing_complete(struct sharing_wait *w)
 {
 	place_when_whole = engine_snapshot_dir();
+	if (late)
+		return __real_sharing_complete(w);
 	if (!rounds) {
 		pact_call_back(other);
 		return -ECANCELED;
@@ -248,6 +252,12 @@ static void pause_importer(enum release_choice release, int (*get)(struct sharin
 	get_imports = get;
 	start_job();
 	pause_job(release);
+}
+
+static int get_one(struct sharing_wait *w)
+{
+	w->error = import_once(2);
+	return 0;
 }
 
 static int get_one_and_fail(struct sharing_wait *w)
@@ -506,6 +516,27 @@ START_TEST(a_time_limit_names_what_was_waited_for)
 }
 END_TEST
 
+/* Both have the same limit, and the one that lacks memory may look at it later. */
+START_TEST(one_that_is_whole_and_waits_for_others_in_vain_says_so)
+{
+	struct hold hold;
+
+	late = true;
+	hold_init(&hold, nothing);
+	pause_importer(RELEASE_MEMORY, get_one);
+	begin_joint();
+	op.progress.hold = &hold;
+	op.timeout_ms = 1;
+	engine_resume(&op);
+	ck_assert_int_eq(op.result.code, END_TIMEOUT);
+	ck_assert_str_eq(op.result.message,
+			 "another process of the job did not have its memory within 0.001 s; "
+			 "the job stays paused");
+	ck_assert_int_eq(phase_at_back, PACT_STOP);
+	end_joint();
+}
+END_TEST
+
 static bool has_begun(const char *phase)
 {
 	for (size_t i = 0; i < op.result.nphases; i++)
@@ -585,6 +616,7 @@ int main(void)
 	tcase_add_test(tc, one_that_lacks_host_memory_calls_back);
 	tcase_add_test(tc, a_time_limit_names_the_host_memory_that_is_missing);
 	tcase_add_test(tc, a_time_limit_names_what_was_waited_for);
+	tcase_add_test(tc, one_that_is_whole_and_waits_for_others_in_vain_says_so);
 	tcase_add_test(tc, the_end_of_a_pact_ends_the_reading_of_a_snapshot);
 	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_says_so);
 	tcase_add_test(tc, one_that_is_told_to_pause_while_it_goes_back_for_gpu_memory_says_so);
