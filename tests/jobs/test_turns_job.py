@@ -196,6 +196,9 @@ def growth_waits_for_room():
         orders.finish()
 
 
+APART = 2   # seconds: QUICK_MS of checkpoint/gate/growth.c
+
+
 def growth_that_room_does_not_help():
     """What is missing may be host memory: it fails after 10 s, but not if it has waited for room. The tries, all of
     which are answered at once, become fewer."""
@@ -203,14 +206,18 @@ def growth_that_room_does_not_help():
     other, _ = hog()
 
     def tries(seconds):
-        end, count = time.monotonic() + seconds, 0
+        """How many since two were that far apart: the 10 s begin again then, as where the machine stood still."""
+        before, count = time.monotonic(), 0
+        end = before + seconds
         while time.monotonic() < end and len(orders.job.lines) == orders.answered:
             # After the last try the answer may come late, and then it asks for no other.
             if not orders.lease.grown and not select.select([orders.lease.socket], [], [], 0.2)[0]:
                 continue
             serial, _ = orders.lease.grow()
             orders.lease.send(f"try {serial}")
-            count += 1
+            now = time.monotonic()
+            count = 1 if now - before > APART else count + 1
+            before = now
         return count
 
     orders.send("alloc 64")
