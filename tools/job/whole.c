@@ -49,8 +49,8 @@ static bool is_stray(const struct search *search, pid_t pid)
 	char its[2 * RUNDIR_ID_SIZE];
 	struct process process;
 
-	if (pid <= 0 || pid == search->command || pid == getpid() || tree_has(search->tree, pid) ||
-	    !process_find(pid, &process) || process.uid != search->owner)
+	if (pid <= 0 || pid == search->command || pid == getpid() || !process_find(pid, &process) ||
+	    process.uid != search->owner || !tree_lacks(search->tree, pid))
 		return false;
 	/* Not by scan_environment(), which makes a child for each process that may hang: this is one for all of them. */
 	host_environment(pid, settings[SETTING_JOB].name, its, sizeof(its));

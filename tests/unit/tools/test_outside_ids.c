@@ -131,6 +131,39 @@ START_TEST(processes_of_the_session_are_below_it)
 }
 END_TEST
 
+/* Of a process that has begun a session and has made this one since it was looked at. An exit status. */
+static int is_found_outside(void)
+{
+	pid_t late;
+	int ends[2];
+
+	setsid();
+	close_range(0, ~0U, 0);
+	find_tree();
+	if (pipe(ends))
+		return 2;
+	late = fork();
+	if (!late)
+		while (pause())
+			;
+	*why = '\0';
+	outside_find(&tree, (pid_t[]){getpid()}, 1, &ports, NULL, keep_first, NULL);
+	kill(late, SIGKILL);
+	return *why ? 1 : 0;
+}
+
+START_TEST(one_that_it_has_made_meanwhile_is_not_outside)
+{
+	int status;
+	pid_t leader = fork();
+
+	if (!leader)
+		_exit(is_found_outside());
+	ck_assert_int_eq(waitpid(leader, &status, 0), leader);
+	ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 /* Have a child, and leave its session. */
 static void leave_child_behind(void)
 {
@@ -204,6 +237,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_is_not_attached_is_found, 0,
 			    sizeof(unattached) / sizeof(unattached[0]));
 	tcase_add_test(tc, processes_of_the_session_are_below_it);
+	tcase_add_test(tc, one_that_it_has_made_meanwhile_is_not_outside);
 	tcase_add_loop_test(tc, processes_are_in_sessions_that_can_be_made, 0, 2);
 	suite_add_tcase(s, tc);
 	return check_suite_run(s);

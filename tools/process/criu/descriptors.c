@@ -178,7 +178,7 @@ void descriptors_add_others(struct descriptors *list, const struct tree *tree)
 	while (proc && (entry = readdir(proc))) {
 		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 
-		if (pid && pid != getpid() && !tree_has(tree, pid))
+		if (pid && pid != getpid() && tree_lacks(tree, pid))
 			descriptors_add_process(list, pid);
 	}
 	if (proc)

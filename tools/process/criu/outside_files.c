@@ -67,7 +67,7 @@ void outside_look_at_kinds(const struct tree *tree, const struct descriptors *mi
 		if (o->kind == DESCRIPTOR_REFUSED)
 			reasons_give(reasons, "descriptor %d of %s is %s, which CRIU does not take",
 				     o->fd, reasons_label(o->pid, name), o->target);
-		else if (pid > 0 && !tree_has(tree, pid))
+		else if (pid > 0 && tree_lacks(tree, pid))
 			reasons_give(
 				reasons,
 				"descriptor %d of %s is a pidfd of %s, which is not part of the job",

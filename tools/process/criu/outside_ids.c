@@ -182,12 +182,10 @@ void outside_look_at_sessions(const struct tree *tree, struct reasons *reasons)
 		pid_t pid = atoi(entry->d_name), session = pid > 0 ? getsid(pid) : 0,
 		      group = pid > 0 ? getpgid(pid) : 0;
 		bool in_session = session > 0 && is_made(tree, &groups, session);
-		pid_t parent;
 
 		/* One that has ended is gone once its parent has waited for it, as init does. */
-		if (tree_has(tree, pid) ||
-		    !(in_session || (group > 0 && is_made(tree, &groups, group))) ||
-		    host_process(pid, &parent) == 'Z')
+		if (!(in_session || (group > 0 && is_made(tree, &groups, group))) ||
+		    !tree_lacks(tree, pid))
 			continue;
 		reasons_give(
 			reasons,

@@ -99,6 +99,17 @@ bool tree_is_below(pid_t pid, pid_t ancestor)
 	return false;
 }
 
+bool tree_lacks(const struct tree *tree, pid_t pid)
+{
+	pid_t top = tree->above > 0 ? tree->above : tree->n ? tree->pids[0] : 0;
+	struct rundir_process process;
+
+	/* Twice, as one between them may have ended meanwhile. */
+	if (tree_has(tree, pid) || (top && (tree_is_below(pid, top) || tree_is_below(pid, top))))
+		return false;
+	return rundir_process(pid, &process) && !process.ended;
+}
+
 bool tree_waits_for(const struct tree *tree, pid_t pid)
 {
 	bool are_above = tree->pids[0] != pid, any = false;

@@ -48,6 +48,12 @@ bool tree_has(const struct tree *tree, pid_t pid);
 bool tree_is_below(pid_t pid, pid_t ancestor);
 
 /*
+ * Whether the process @pid lives outside of the tree, which may run: one that it has made since it was found is not
+ * outside.
+ */
+bool tree_lacks(const struct tree *tree, pid_t pid);
+
+/*
  * Whether all others are stopped than the process @pid and those below it; or, if it is the first one, all below it.
  * False if there are none.
  */

@@ -92,7 +92,7 @@ const struct memory_file *memory_holders_find(const struct memory_files *files,
 	while (proc && (entry = readdir(proc))) {
 		pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 
-		if (!pid || pid == getpid() || (tree && tree_has(tree, pid)))
+		if (!pid || pid == getpid() || (tree && !tree_lacks(tree, pid)))
 			continue;
 		note_mapped(files, pid);
 		note_opened(files, pid);
