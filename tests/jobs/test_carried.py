@@ -93,7 +93,17 @@ def all_reasons_are_listed_at_once():
     os.close(mine)
     job.finish()
     job = Counting()
-    equal(cudaw_ok("snapshot", "--check", job.pid), f"{job.pid} can be put into a snapshot\n", "what it says")
+    for options in ((), (path,)):
+        equal(cudaw_ok("snapshot", "--check", job.pid, *options), f"{job.pid} can be put into a snapshot\n",
+              "what it says")
+    check(not os.path.exists(path), "the directory was made")
+    used, loop = directory(), directory()
+    os.mkdir(used)
+    os.mkdir(os.path.join(used, "work"))
+    os.symlink(loop, loop)
+    for unfit, reason in ((used, "work"), (__file__, "Not a directory"), (loop, "")):
+        said = refused("snapshot", "--check", job.pid, unfit, code=1)
+        check(reason in said and unfit in said, f"{unfit} is refused with {said!r}")
     job.finish()
 
 

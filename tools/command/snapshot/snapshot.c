@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char help_snapshot[] =
@@ -205,6 +206,27 @@ static bool can_take(struct taking *t)
 	return can;
 }
 
+/* Whether the directory can be written to, unless it is to be made, or the job has its memory there already. */
+static int check_directory(struct taking *t)
+{
+	struct snapshot_error error;
+	struct stat st;
+	int ret, dir;
+
+	if (!*t->path || lstat(t->path, &st))
+		return EXIT_DONE;
+	ret = taking_check_directory(t);
+	if (ret || *t->job->status.snapshot)
+		return ret;
+	dir = snapshot_dir_create(t->path, t->job->uid, t->job->own_pid, &error);
+	if (dir < 0) {
+		complain("snapshot %d: %s: %s", t->job->pid, t->path, error.text);
+		return EXIT_FAILED;
+	}
+	snapshot_dir_close(dir);
+	return EXIT_DONE;
+}
+
 /* With --check. Nothing is asked of the job. */
 static int check(struct taking *t)
 {
@@ -217,7 +239,7 @@ static int check(struct taking *t)
 			taking_fail(t, error.text);
 		ret = EXIT_UNSUPPORTED;
 	}
-	if (*t->path && taking_check_directory(t))
+	if (check_directory(t))
 		ret = ret ? ret : EXIT_FAILED;
 	if (!ret)
 		printf("%d can be put into a snapshot\n", t->job->pid);
