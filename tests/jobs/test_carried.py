@@ -20,10 +20,11 @@ import tempfile
 from simlib import SCRATCH, unsanitized
 from detached import Detached
 import gpulib
-from gpulib import BUILD, Skip, check, cudaw, cudaw_ok, equal, main, until
+from gpulib import BUILD, CUDAW, Skip, check, cudaw, cudaw_ok, equal, main, until
 from restorelib import (Counting, Terminal, allow_stand_in, criu_after, directory, goes_on, need_criu,
                         refused, stands_in, stopped, why_not)
 import proclib
+from shelllib import Shell
 
 OTHER = 12345
 CAP_SETPCAP, CAP_CHECKPOINT_RESTORE = 8, 40
@@ -243,6 +244,20 @@ def a_terminal():
     for pid in proclib.descendants(job.pid):
         os.kill(pid, signal.SIGKILL)
     job.finish()
+
+
+def a_shell_that_has_restored_it():
+    """The shell's job is the command, and the terminal has the group that the program was in."""
+    need_criu()
+    shell, path = Shell(), directory()
+    cudaw_ok("snapshot", "--stop", shell.job, path)
+    shell.read_until(lambda said: "Stopped" in said, "the shell is there again")
+    shell.type(f"{CUDAW} restore --wait {path}\n")
+    shell.wait_steps(3)
+    for _ in range(2):
+        shell.stop()
+        shell.go_on()
+    shell.end_well()
 
 
 def nothing_is_started_where_a_file_has_changed():
@@ -507,7 +522,7 @@ if __name__ == "__main__":
          a_pipe_that_nobody_writes_to_is_carried, a_connection_by_tcp,
          a_tcp_socket_that_listens_is_carried, a_unix_socket_to_another_program,
          a_descriptor_under_way,
-         a_deleted_file_of_some_size, a_file_that_has_another_name, a_terminal, nothing_is_started_where_a_file_has_changed,
+         a_deleted_file_of_some_size, a_file_that_has_another_name, a_terminal, a_shell_that_has_restored_it, nothing_is_started_where_a_file_has_changed,
          mapped_data_may_change_until_the_job_is_stopped,
          a_log_that_is_appended_to_may_have_grown, the_working_directory_is_needed,
          paths_of_any_bytes, a_working_directory_that_was_removed, a_process_that_nobody_waited_for,

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTSTP, as Ctrl-Z and schedulers send it: the GPU is freed before the process stops, and SIGCONT asks for it."""
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -11,6 +9,7 @@ import sys
 from simlib import HELD, errors_of_cudaw, held_back, hold, is_stopped, let_go, process_used, unsanitized
 from gpulib import CUDAW, BUILD, Job, base_environment, check, equal, faces, jobs, main, proc_status
 from harness import until
+from shelllib import Shell, Terminal
 
 ENDLESS = ("--steps", 10000000, "--step-ms", 5)
 
@@ -255,54 +254,14 @@ def in_an_orphaned_group():
     verify_and_end(job)
 
 
-class Terminal:
-    """A program with a terminal of its own, whose session it leads."""
-
-    def __init__(self, *command, **env):
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            os.execvpe(command[0], command, {**base_environment(), "STEP_LINGER": "1", **env})
-        self.said = ""
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def read_until(self, condition, what):
-        def read():
-            if select.select([self.fd], [], [], 0)[0]:
-                self.said += os.read(self.fd, 4096).decode(errors="replace")
-            return condition(self.said)
-        until(read, 30, what)
-
-    def wait_steps(self, count):
-        wanted = self.said.count("step ") + count
-        self.read_until(lambda said: said.count("step ") >= wanted, "it makes steps")
-
-    def end(self):
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
-
-
 def in_a_shell():
     """Ctrl-Z frees the GPU, and fg brings it back."""
-    shell = Terminal("bash", "--norc", "--noprofile", "-i", PS1="ready> ")
-    shell.read_until(lambda said: "ready> " in said, "the shell is ready")
-    program = f"{BUILD}/tests/programs/counter"
-    shell.type(f"{CUDAW} run -- {program} --mib 32 --verify 1 --steps 10000000 --step-ms 5\n")
-    shell.wait_steps(3)
-    with open(f"/proc/{shell.pid}/task/{shell.pid}/children", encoding="utf-8") as file:
-        pid = int(file.read())
+    shell = Shell()
     for _ in range(2):
-        shell.type("\x1a")
-        before = shell.said.count("Stopped")
-        shell.read_until(lambda said, n=before: said.count("Stopped") > n, "the shell says so")
-        check(is_stopped(pid) and not process_used(pid), "it is stopped, and the GPU is free")
-        shell.type("fg\n")
-        shell.wait_steps(3)
-    shell.type("\x03")
-    shell.read_until(lambda said: "every word right" in said, "it ends well")
-    shell.end()
+        shell.stop()
+        equal(process_used(shell.job), 0, "what it has on the GPU")
+        shell.go_on()
+    shell.end_well()
 
 
 def without_a_shell():

@@ -10,11 +10,14 @@
 #include "tools/process/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 const char help_restore[] =
 	"Usage: cudaw restore [OPTION]... DIR\n"
@@ -108,6 +111,25 @@ static void report(const struct restoring *r, const struct job_transfer *resume)
 		       format_bytes(bytes, opened_bytes(&r->opened)), format_duration(took, ms));
 }
 
+/*
+ * Ctrl-Z has stopped the job, whose process group has the terminal. The shell has another one, this command's, for its
+ * job: that stops as well, and its "fg" gives the terminal back, and lets the job go on.
+ */
+static void stop_with(pid_t job)
+{
+	int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+	pid_t group = getpgid(job);
+
+	if (terminal >= 0 && group > 0 && tcgetpgrp(terminal) == group && group != getpgrp()) {
+		kill(0, SIGTSTP);
+		if (tcgetpgrp(terminal) == getpgrp())
+			tcsetpgrp(terminal, group);
+		kill(-group, SIGCONT);
+	}
+	if (terminal >= 0)
+		close(terminal);
+}
+
 /* The job, and those of its processes that outlive their parents, are our children. Returns an exit code. */
 static int await_end(pid_t job)
 {
@@ -115,11 +137,14 @@ static int await_end(pid_t job)
 	int status;
 
 	fflush(stdout);
-	while ((ended = waitpid(-1, &status, 0)) != job)
-		if (ended < 0 && errno != EINTR) {
-			complain("restore %d: its end cannot be seen: %s", job, strerror(errno));
-			return EXIT_NOT_RESTORED;
-		}
+	while ((ended = waitpid(-1, &status, WUNTRACED)) != job || WIFSTOPPED(status)) {
+		if (ended == job && WSTOPSIG(status) == SIGTSTP)
+			stop_with(job);
+		if (ended >= 0 || errno == EINTR)
+			continue;
+		complain("restore %d: its end cannot be seen: %s", job, strerror(errno));
+		return EXIT_NOT_RESTORED;
+	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
