@@ -93,14 +93,14 @@ def test_if_one_can_not_the_others_run_on():
         equal(good.requests[-1], "abort")
 
 
-def test_one_that_says_nonsense_or_dies_stops_the_others():
-    for answer, message in [(b"held perhaps 1\n", "malformed answer"),
-                            (b"held stuck\n", "malformed answer"),
-                            (b"held stuck 0\n", "it ended without an answer")]:
+def test_one_that_says_nonsense_or_hangs_up_stops_the_others():
+    for answer, message, code in [(b"held perhaps 1\n", "malformed answer", 1),
+                                  (b"held stuck\n", "malformed answer", 1),
+                                  (b"held stuck 0\n", "its program has closed the connection", 5)]:
         directory = Directory()
         bad, good = FakeJob(directory, answers={"hold": answer}), FakeJob(directory)
         result = cudaw("pause", "abc123")
-        equal((result.code, result.out), (1, ""))
+        equal((result.code, result.out), (code, ""))
         contains(result.err, f"cudaw: pause {bad.pid}: {message}")
         equal(good.requests[-1], "abort")
 

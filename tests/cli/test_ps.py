@@ -284,7 +284,7 @@ def test_malformed_answers():
 def test_an_answer_that_breaks_off():
     for answer in [b"", b"protocol 1\n", b"protocol 1\nend o"]:
         FakeJob(Directory(), answers={"status": answer})
-        equal(only(ps_json())["error"], "it ended without an answer")
+        equal(only(ps_json())["error"], "its program has closed the connection before the answer")
 
 
 def test_another_protocol():

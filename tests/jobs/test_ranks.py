@@ -166,6 +166,28 @@ def a_rank_that_is_silent_after_the_commit_resumes_later():
     goes_on(job)
 
 
+@unsanitized
+def a_rank_that_closes_its_connection_resumes_with_the_others():
+    """It lives. Its program has closed all sockets after the commit, and it would pause alone."""
+    preload = os.path.join(BUILD, "tests", "preload", "leaves.so")
+    job = Job("ranks", "--ranks", 2, "--steps", 100000000, "--step-ms", 1, name="left",
+              env={**HELD, "LD_PRELOAD": preload})
+    job.until(lambda: len(ranks_of("left")) == 2, 30, "all ranks use CUDA")
+    job.wait_steps(3)
+    hold("out")
+    pause = subprocess.Popen([CUDAW, "pause", "left"], env=base_environment(),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ranks = ranks_of("left")
+    until(lambda: held_back("out") == set(ranks), 20, "they have come to rest, and copy")
+    os.kill(ranks[1], signal.SIGWINCH)
+    let_go("out")
+    _, said = pause.communicate(timeout=60 * PATIENCE)
+    equal(pause.returncode, 5, f"the exit code of cudaw pause ({said})")
+    check(f"{ranks[1]} (left): its program has closed the connection" in said, f"it said {said!r}")
+    until(lambda: states_of("left") == ["running"] * 2, 20, "both run")
+    goes_on(job)
+
+
 def a_pause_of_one_rank_by_a_signal_comes_first():
     job = started(2, "signal")
     rank = ranks_of("signal")[0]
@@ -260,4 +282,5 @@ main(*shared("ranks.py", 2, PAUSES),
      they_resume_together_or_not_at_all,
      a_resume_whose_command_dies_goes_on,
      a_rank_that_is_silent_after_the_commit_resumes_later,
+     a_rank_that_closes_its_connection_resumes_with_the_others,
      a_pause_of_one_rank_by_a_signal_comes_first, a_discarded_job_leaves_no_rank)

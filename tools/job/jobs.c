@@ -38,6 +38,8 @@ const char *job_error_text(int error)
 		return "stopped";
 	case JOB_REFUSES:
 		return "its program has no free descriptor (RLIMIT_NOFILE)";
+	case JOB_LEFT:
+		return "its program has closed the connection before the answer";
 	case JOB_OTHER:
 		return "another process listens on its socket";
 	case EMFILE:
@@ -60,7 +62,7 @@ bool job_is_stopped(const struct job *job)
 
 bool job_is_silent(const struct job *job)
 {
-	return job->error == -ETIMEDOUT || job->error == -EAGAIN;
+	return job->error == -ETIMEDOUT || job->error == -EAGAIN || job->error == -JOB_LEFT;
 }
 
 bool job_is_gone(const struct job *job)
@@ -151,6 +153,14 @@ static void take_line(struct job *job, const char *text, const struct job_reques
 		hang_up(job, ret < 0 ? ret : 0);
 }
 
+/* Its end begins before its descriptors are closed. */
+static bool lives(const struct job *job)
+{
+	struct rundir_process now;
+
+	return rundir_process(job->pid, &now) && !now.exits;
+}
+
 /* Read the available bytes after @listened milliseconds, and take the complete lines. */
 static void hear(struct job *job, const struct job_request *request, double listened)
 {
@@ -158,7 +168,7 @@ static void hear(struct job *job, const struct job_request *request, double list
 	char *line = NULL;
 
 	if (came < 0) {
-		hang_up(job, -ECONNRESET);
+		hang_up(job, lives(job) ? -JOB_LEFT : -ECONNRESET);
 		return;
 	}
 	if (came && request->silence)

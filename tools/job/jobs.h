@@ -38,6 +38,7 @@
 #define JOB_STOPPED 4096 /* no answer because it is stopped (SIGSTOP) */
 #define JOB_OTHER   4097 /* another process listens than the socket's name says */
 #define JOB_REFUSES 4098 /* it has no free descriptor for a connection */
+#define JOB_LEFT    4099 /* its program has closed the connection, and lives */
 
 /* Conversations at a time; processes of one job that pause together may exceed it. */
 #define JOBS_AT_ONCE 256

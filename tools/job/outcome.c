@@ -56,7 +56,9 @@ static int exit_code_of(enum end_code end)
 
 bool outcome_is_good(const struct job *job)
 {
-	return job->error ? job->error == -ECONNRESET && job->ready : job->end == END_OK;
+	if (job->error)
+		return job->ready && (job->error == -ECONNRESET || job->error == -JOB_LEFT);
+	return job->end == END_OK;
 }
 
 int outcome_explain(const struct job *job, char *text, size_t size)

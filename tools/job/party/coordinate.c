@@ -14,8 +14,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOOK_MS  2   /* while jobs are held */
-#define LATER_MS 100 /* for a request to a job that is silent */
+#define LOOK_MS  2    /* while jobs are held */
+#define LATER_MS 100  /* for a request to a job that is silent */
+#define MADE_MS  5000 /* for a job to listen again after its program has closed its socket */
 
 struct party {
 	struct party *next;
@@ -425,6 +426,22 @@ static void resume_later(struct job **jobs, size_t n)
 			jobs[i]->error = -ETIMEDOUT;
 }
 
+/*
+ * The program has closed its connection, perhaps with all others, and with the socket that it listens on, which it makes
+ * again. What it was asked to do goes on, unless it hears that it is to resume.
+ */
+static void resume_left(struct job *job)
+{
+	const struct job_request request = {.text = "resume", .limit_ms = LATER_MS};
+	struct patience patience = {0};
+
+	do {
+		usleep(LATER_MS * 1000);
+		jobs_ask(&job, 1, &request);
+	} while (job_is_gone(job) && patience_ms(&patience) < MADE_MS);
+	job->error = -JOB_LEFT;
+}
+
 /* Its resume was under way when this command asked it to pause, and so it said at once that it is. */
 static bool was_resuming(const struct job *job)
 {
@@ -592,7 +609,9 @@ void coordinate_mend(struct job **jobs, size_t n, double silence_ms)
 		if (!jobs[i]->party || !jobs[i]->party->committed || ended_well(jobs[i]))
 			continue;
 		jobs[i]->party->culprit = jobs[i];
-		if (again && job_is_silent(jobs[i]) && !was_paused(jobs[i]))
+		if (jobs[i]->error == -JOB_LEFT && !was_paused(jobs[i]))
+			resume_left(jobs[i]);
+		else if (again && job_is_silent(jobs[i]) && !was_paused(jobs[i]))
 			again[count++] = jobs[i];
 	}
 	resume_later(again, count);
