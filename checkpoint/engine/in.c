@@ -129,7 +129,7 @@ static int regain_once(struct engine_op *op, size_t *needed, bool all, double de
 		return -EAGAIN;
 	if (engine.in_snapshot && engine_fetch(op, deadline_ms))
 		return -1;
-	if (release_lock(needed) != -EAGAIN) {
+	if (release_lock(needed, &engine.lack) != -EAGAIN) {
 		engine.lack = (struct gpu_lack){.dev = -1};
 		error = restore_once(op, needed, &call);
 		if (!error && all)

@@ -4,6 +4,7 @@
 #include "checkpoint/release/freemem.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/text.h"
 #include "common/system/forks.h"
 
 #include <errno.h>
@@ -50,6 +51,11 @@ static bool describe(struct gpu_lack lack, const char *after, char *text, size_t
 	const struct gpu *gpu;
 	size_t count;
 
+	if (lack.error) {
+		snprintf(text, size, "how much GPU memory is free cannot be asked for%s: %s", after,
+			 error_text(-lack.error));
+		return true;
+	}
 	if (lack.dev < 0)
 		lack = guess();
 	if (lack.dev < 0)
@@ -111,7 +117,8 @@ int engine_fail_lack(struct engine_op *op)
 				   " of host memory, to read the snapshot, did not come free "
 				   "within %s; the job stays paused",
 				   GIB_ARGS(engine_snapshot_bytes()), waited);
-	if (op->progress.pact && op->seen.phase == PACT_SEEK && engine.lack.dev < 0)
+	if (op->progress.pact && op->seen.phase == PACT_SEEK && engine.lack.dev < 0 &&
+	    !engine.lack.error)
 		return engine_fail(&op->result, END_TIMEOUT,
 				   "another process of the job was not ready to take its memory "
 				   "within %s; the job stays paused",

@@ -173,7 +173,8 @@ bool engine_memory_is_free(const struct cuda_driver *drv, const size_t *needed)
 		asked[r->dev] = true;
 		enough = !free_memory(drv, r, &free) || free >= needed[r->dev];
 		if (!enough)
-			engine.lack = (struct gpu_lack){r->dev, needed[r->dev], free};
+			engine.lack = (struct gpu_lack){
+				.dev = r->dev, .needed = needed[r->dev], .free = free};
 	}
 	drv->cuCtxSetCurrent(NULL);
 	return enough;

@@ -121,7 +121,9 @@ static int fail_resume(struct engine_op *op, const struct sharing_wait *w, int e
 	if (engine_is_cancelled(op) || (op->progress.pact && pact_is_ended(op->progress.pact)))
 		return engine_fail_off(op);
 	return engine_fail(&op->result, error == -ETIME ? END_TIMEOUT : END_FAILED,
-			   "%s; the job stays paused, and can be resumed again", w->text);
+			   "%s; the job stays paused, and can%s", w->text,
+			   error == -ESRCH || error == -ENODATA ? "not run without that memory"
+								: " be resumed again");
 }
 
 int engine_get_imports(struct engine_op *op, double deadline_ms)

@@ -12,7 +12,7 @@
 
 #define TELL_BYTES (256UL << 20) /* between two reports of what has moved */
 
-struct engine engine = {.place = {.dir = OWNFD_NONE}};
+struct engine engine = {.place = {.dir = OWNFD_NONE}, .lack = {.dev = -1}};
 
 size_t engine_paused_bytes(void)
 {

@@ -313,7 +313,7 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 	if (fd == -EAGAIN)
 		fd = pass_by(dir, lock->name);
 	if (fd < 0)
-		return is_shortage(fd) ? -EAGAIN : fd;
+		return fd;
 	ownfd_set(&lock->own, fd);
 	error = promise_make(&lock->promise, fd, 0, bytes);
 	if (error)
@@ -322,7 +322,16 @@ static int lock_gpu(int dir, struct gpu_lock *lock, size_t bytes)
 	return 0;
 }
 
-int release_lock(const size_t *carried)
+/* Without a descriptor or memory: it waits for that. */
+static int lack_to_lock(struct gpu_lack *lack, int error)
+{
+	if (!is_shortage(error))
+		return error;
+	*lack = (struct gpu_lack){.dev = -1, .error = error};
+	return -EAGAIN;
+}
+
+int release_lock(const size_t *carried, struct gpu_lack *lack)
 {
 	char path[PATH_MAX];
 	int count = list_locks(carried), dir, error = 0;
@@ -337,11 +346,12 @@ int release_lock(const size_t *carried)
 		return 0;
 	dir = rundir_create(path, geteuid(), &why);
 	if (dir < 0)
-		return is_shortage(dir) ? -EAGAIN : 0;
+		return lack_to_lock(lack, dir) == -EAGAIN ? -EAGAIN : 0;
 	for (int i = 0; i < count && error != -EAGAIN; i++) {
 		struct gpu_lock lock = locks[i];
 
-		error = lock_gpu(dir, &lock, held[lock.dev] + carried[lock.dev]);
+		error = lack_to_lock(lack,
+				     lock_gpu(dir, &lock, held[lock.dev] + carried[lock.dev]));
 		if (!error)
 			locks[nlocks++] = lock;
 		else if (error != -EAGAIN)
@@ -396,11 +406,14 @@ bool release_fits(const size_t *carried, struct gpu_lack *lack)
 	error = freemem_query(gpus, (int)ngpus, bytes);
 	if (error && error != -ENOSYS)
 		pr_warn("cannot ask for the free GPU memory now: %s", error_text(-error));
-	if (error)
+	if (error) {
+		*lack = (struct gpu_lack){.dev = -1, .error = error == -ENOSYS ? 0 : error};
 		return error == -ENOSYS && !beside_others;
+	}
 	for (size_t dev = 0; dev < ngpus; dev++)
 		if (bytes[dev] < needed[dev]) {
-			*lack = (struct gpu_lack){(int)dev, needed[dev], bytes[dev]};
+			*lack = (struct gpu_lack){
+				.dev = (int)dev, .needed = needed[dev], .free = bytes[dev]};
 			return false;
 		}
 	return true;

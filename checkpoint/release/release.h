@@ -80,14 +80,14 @@ const size_t *release_held(void);
 struct gpu_lack {
 	int dev;             /* -1: nothing, or it is not known which GPU lacks memory */
 	size_t needed, free; /* bytes; free is SIZE_MAX if it is not known */
+	int error; /* a negative errno: why what is free on the GPUs could not be asked for; or 0 */
 };
 
 /*
  * True if every GPU has enough free memory for release_restore() and @carried[dev] bytes after it,
  * beside the promises of other jobs that resume now; or if the free memory cannot be known, and
  * there are no such promises. Ask before every restore, with the lock held: a restore that runs out
- * of memory cannot be tried again, and the job is lost with its context. If a GPU has not, it is in
- * @lack.
+ * of memory cannot be tried again, and the job is lost with its context. If it is false, @lack says why.
  */
 bool release_fits(const size_t *carried, struct gpu_lack *lack);
 
@@ -103,11 +103,11 @@ bool release_fits(const size_t *carried, struct gpu_lack *lack);
  *
  * Returns the number of locked GPUs. It is 0 also if the runtime directory cannot be used, and then
  * the resume goes on unprotected. Returns -EAGAIN, with nothing locked, if another job resumes on
- * one of the GPUs, or if this process has no descriptor or memory left to look: the caller waits,
- * as for GPU memory. The locks are files of the runtime directory (rundir.h), so they serialise
+ * one of the GPUs, or if this process has no descriptor or memory left to look, which @lack says then:
+ * the caller waits, as for GPU memory. The locks are files of the runtime directory (rundir.h), so they serialise
  * only the jobs of one user and directory.
  */
-int release_lock(const size_t *carried);
+int release_lock(const size_t *carried, struct gpu_lack *lack);
 
 /* Undo release_lock(), whatever its result. */
 void release_unlock(void);

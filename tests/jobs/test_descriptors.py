@@ -119,12 +119,12 @@ def a_pause_that_can_not_see_the_host_memory():
 
 def a_resume_that_can_not_ask_for_gpu_memory():
     """A driver's restore that runs out of memory loses the job [H200]: it is not tried blindly."""
-    job = holding(CUDAW_SIM_COUNT=COUNTS)
+    job = holding(CUDAW_SIM_COUNT=COUNTS, CUDAW_NOTICES="1")
     job.pause()
     other, _ = hog()
     with no_descriptors(job):
         job.send(signal.SIGUSR2)
-        time.sleep(1)
+        until(lambda: "cannot be asked for: Too many open files" in job.stderr(), 20, "it says why it waits")
         # Before it has descriptors: there is no NVML here, so the next attempt calls the driver.
         other.discard()
     job.wait_state("running")

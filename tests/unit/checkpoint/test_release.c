@@ -180,7 +180,7 @@ static int other_job(unsigned int devices)
 
 	if (!pid) {
 		pause_on(devices);
-		_exit(-release_lock(carried) & 0xff);
+		_exit(-release_lock(carried, &lack) & 0xff);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status));
@@ -193,9 +193,9 @@ START_TEST(one_job_resumes_at_a_time)
 	struct stat st;
 	int lock;
 
-	ck_assert_int_eq(release_lock(carried), 0); /* nothing was paused */
+	ck_assert_int_eq(release_lock(carried, &lack), 0); /* nothing was paused */
 	pause_on(1 << 0 | 1 << 2);
-	lock = release_lock(carried);
+	lock = release_lock(carried, &lack);
 	ck_assert_int_eq(lock, 2);
 	ck_assert_int_eq(other_job(1 << 0), -EAGAIN);
 	ck_assert_int_eq(other_job(1 << 1 | 1 << 2), -EAGAIN);
@@ -214,18 +214,18 @@ START_TEST(a_failed_attempt_holds_nothing)
 	int lock;
 
 	pause_on(1 << 0);
-	lock = release_lock(carried);
+	lock = release_lock(carried, &lack);
 	ck_assert_int_eq(lock, 1);
 	if (!fork()) {
 		pause_on(1 << 0 | 1 << 2);
-		ck_assert_int_eq(release_lock(carried), -EAGAIN);
+		ck_assert_int_eq(release_lock(carried, &lack), -EAGAIN);
 		release_unlock();
 		ck_assert_int_eq(other_job(1 << 2), 1);
 		_exit(0);
 	}
 	wait(NULL);
 	release_unlock();
-	lock = release_lock(carried);
+	lock = release_lock(carried, &lack);
 	ck_assert_int_eq(lock, 1);
 	release_unlock();
 }
@@ -255,7 +255,7 @@ START_TEST(a_lock_that_the_program_has_closed)
 
 	ck_assert_int_ge(mine, 0);
 	pause_on(1 << 0);
-	lock = release_lock(carried);
+	lock = release_lock(carried, &lack);
 	ck_assert_int_eq(lock, 1);
 	number = descriptor_of(".lock");
 	ck_assert_int_ge(number, 0);
@@ -275,10 +275,10 @@ START_TEST(an_unusable_directory_locks_nothing)
 {
 	pause_on(1 << 0);
 	setenv("CUDAW_RUNTIME_DIR", "not/absolute", 1);
-	ck_assert_int_eq(release_lock(carried), 0);
+	ck_assert_int_eq(release_lock(carried, &lack), 0);
 	setenv("CUDAW_RUNTIME_DIR", base, 1);
 	ck_assert_int_eq(chmod(base, 0755), 0);
-	ck_assert_int_eq(release_lock(carried), 0);
+	ck_assert_int_eq(release_lock(carried, &lack), 0);
 	release_unlock();
 }
 END_TEST
@@ -296,7 +296,7 @@ START_TEST(without_descriptors_it_waits)
 	for (int more = 0; more < 3; more++) {
 		limit.rlim_cur = next + more;
 		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-		ck_assert_int_eq(release_lock(carried), -EAGAIN);
+		ck_assert_int_eq(release_lock(carried, &lack), -EAGAIN);
 	}
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	ck_assert_int_eq(other_job(1 << 0 | 1 << 2), 2);
@@ -334,7 +334,7 @@ START_TEST(a_restore_on_another_gpu)
 	release_remap(&pair, 1);
 	ck_assert_str_eq(devices_all(&count)[0].uuid, OTHER_GPU);
 	ck_assert_uint_eq(count, 3);
-	ck_assert_int_eq(release_lock(carried), 1);
+	ck_assert_int_eq(release_lock(carried, &lack), 1);
 	ck_assert_int_ge(descriptor_of(OTHER_GPU ".lock"), 0);
 	release_unlock();
 }
@@ -386,7 +386,7 @@ static pid_t stopped_job(size_t bytes, bool earlier)
 
 	if (!pid) {
 		carried[0] = bytes;
-		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(carried)) < 0)
+		if ((earlier ? rundir_lock(dir, LAST_LOCK) : release_lock(carried, &lack)) < 0)
 			_exit(2);
 		raise(SIGSTOP);
 		_exit(release_fits(carried, &lack));
@@ -413,7 +413,7 @@ static int tries_until_locked(void)
 {
 	int tries = 0;
 
-	while (tries < 40 && release_lock(carried) == -EAGAIN) {
+	while (tries < 40 && release_lock(carried, &lack) == -EAGAIN) {
 		usleep(100000);
 		tries++;
 	}
