@@ -33,7 +33,7 @@ struct place {
 
 struct user {
 	pid_t pid;
-	unsigned long long start; /* rundir_start_time() */
+	unsigned long long start; /* rundir_common_start() */
 	unsigned long dev, ino;   /* of the directory: a copy has no user */
 	struct place place;       /* early writers noted none: @boot is empty */
 };
@@ -117,10 +117,15 @@ static bool is_same_machine(const struct place *a, const struct place *b)
 static bool has_ended(const struct user *user)
 {
 	struct rundir_process p;
+	uint64_t start;
 
 	if (kill(user->pid, 0) && errno == ESRCH)
 		return true;
-	return rundir_process(user->pid, &p) && (p.start != user->start || p.ended);
+	if (!rundir_process(user->pid, &p))
+		return false;
+	start = rundir_common_start(user->pid);
+	return p.ended || (start && start != RUNDIR_START_UNKNOWN &&
+			   !rundir_is_common_start(start, user->start));
 }
 
 /* Where the user of the directory @st is, as seen from @here. */
@@ -195,7 +200,7 @@ int snapshot_in_use_check(int dir, pid_t pid, struct snapshot_error *error)
 
 int snapshot_in_use_set(int dir, struct snapshot_error *error)
 {
-	unsigned long long start = rundir_start_time(getpid());
+	unsigned long long start = rundir_common_start(getpid());
 	struct place here;
 	struct stat st;
 	char text[512];

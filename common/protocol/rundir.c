@@ -372,22 +372,31 @@ bool rundir_is_id(const char *id)
 	return !id[RUNDIR_ID_SIZE - 1];
 }
 
+/* Read the beginning of /proc/@pid/@name into @text. */
+static bool read_of(pid_t pid, const char *name, char *text, size_t size)
+{
+	ssize_t len;
+	int fd;
+
+	snprintf(text, size, "/proc/%d/%s", pid, name);
+	fd = open(text, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	len = read(fd, text, size - 1);
+	close(fd);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	return true;
+}
+
 bool rundir_process(pid_t pid, struct rundir_process *process)
 {
 	char buf[1024], *p;
 	unsigned long flags;
-	ssize_t len;
-	int fd;
 
-	snprintf(buf, sizeof(buf), "/proc/%d/stat", pid);
-	fd = open(buf, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (!read_of(pid, "stat", buf, sizeof(buf)))
 		return false;
-	len = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	if (len <= 0)
-		return false;
-	buf[len] = '\0';
 	/* proc(5) has the format. The name in brackets may itself have brackets and spaces. */
 	p = strrchr(buf, ')');
 	if (!p || sscanf(p + 1,
@@ -410,6 +419,27 @@ uint64_t rundir_start_time(pid_t pid)
 	if (!rundir_process(pid, &p))
 		return is_shortage(-errno) ? RUNDIR_START_UNKNOWN : 0;
 	return p.ended ? 0 : p.start;
+}
+
+/* The file is the thread's: the main thread may have ended. A kernel without time namespaces has none. */
+uint64_t rundir_common_start(pid_t pid)
+{
+	long long seconds = 0, ns = 0, hertz = sysconf(_SC_CLK_TCK);
+	uint64_t start = rundir_start_time(pid);
+	char text[256];
+
+	if (!start || start == RUNDIR_START_UNKNOWN)
+		return start;
+	if (read_of(gettid(), "timens_offsets", text, sizeof(text)))
+		sscanf(text, "%*s %*d %*d boottime %lld %lld", &seconds, &ns);
+	else if (is_shortage(-errno))
+		return RUNDIR_START_UNKNOWN;
+	return start - (uint64_t)(seconds * hertz + ns / (1000000000 / hertz));
+}
+
+bool rundir_is_common_start(uint64_t a, uint64_t b)
+{
+	return a - b + 1 <= 2;
 }
 
 void rundir_job_id(char id[RUNDIR_ID_SIZE])

@@ -139,7 +139,7 @@ struct rundir_process {
 	bool ended; /* and has none; it stays until its parent waits for it */
 	pid_t parent;
 	long threads;
-	uint64_t start; /* clock ticks since boot */
+	uint64_t start; /* clock ticks since boot, as this process's time namespace counts */
 };
 
 /*
@@ -154,6 +154,16 @@ bool rundir_process(pid_t pid, struct rundir_process *process);
  */
 #define RUNDIR_START_UNKNOWN UINT64_MAX
 uint64_t rundir_start_time(pid_t pid);
+
+/*
+ * The same for others to compare. CRIU restores a process into a time namespace of its own, and there /proc shows
+ * other start times: the kernel adds the namespace's offset to them (time_namespaces(7)). This takes it off again. Both
+ * are rounded, so that of two processes which look at @pid one may find a tick more.
+ */
+uint64_t rundir_common_start(pid_t pid);
+
+/* True if two processes may have found @a and @b for the same process. */
+bool rundir_is_common_start(uint64_t a, uint64_t b);
 
 /*
  * The id of this process's job: CUDAW_JOB, or an id made from its PID and start time; and such an id of the

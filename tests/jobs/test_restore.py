@@ -143,6 +143,19 @@ def it_has_the_memory_limit_that_it_had():
     job.finish()
 
 
+def others_see_that_it_is_in_its_snapshot():
+    """CRIU has put it into a time namespace of its own, in which start times are others."""
+    job, path = stopped()
+    cudaw_ok("restore", path)
+    cudaw_ok("pause", job.pid)
+    other = directory()
+    cudaw_ok("snapshot", job.pid, other)
+    check("in-use" in os.listdir(other), f"the directory has {os.listdir(other)}")
+    cudaw_ok("resume", job.pid)
+    check("in-use" not in os.listdir(other), f"the directory of a job that runs has {os.listdir(other)}")
+    job.finish()
+
+
 def its_descriptors_and_signals_are_as_they_were():
     """New files are behind its pipe and its socket; both serve, and no others are opened beside them."""
     need_criu()
@@ -310,7 +323,7 @@ def an_incremental_one_writes_what_changed():
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_restore_that_waits_ends_as_the_job_does, one_that_takes_turns,
          one_that_is_resumed_instead, a_stopped_job_goes_on_from_a_copy,
-         it_has_the_memory_limit_that_it_had,
+         it_has_the_memory_limit_that_it_had, others_see_that_it_is_in_its_snapshot,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,
          a_paused_job_stays_paused,

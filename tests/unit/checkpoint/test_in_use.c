@@ -7,6 +7,7 @@
 #include "checkpoint/snapshot/in_use.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/time_namespace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +124,7 @@ START_TEST(it_is_the_process_s_own)
 	ck_assert_int_eq(opened_for(getpid()), 0);
 	snprintf(why, sizeof(why), "%d may have its memory in it; 'cudaw resume", getpid());
 	assert_refused(1, why);
-	mine.start++;
+	mine.start += 2;
 	put_words(&mine);
 	assert_free();
 }
@@ -195,6 +196,21 @@ START_TEST(another_pid_namespace_keeps_it)
 	mine.pid = ended();
 	put_words(&mine);
 	assert_refused(1, "of another PID namespace");
+}
+END_TEST
+
+/* 0: it is kept. */
+static int look_as_another(void)
+{
+	return opened_for(1) == -EBUSY && !access(path, F_OK) ? 0 : 1;
+}
+
+/* As a job has that CRIU has restored. */
+START_TEST(another_time_namespace_keeps_it)
+{
+	int status = run_in_time_namespace(look_as_another);
+
+	ck_assert(!status || status == TIME_NAMESPACE_NONE);
 }
 END_TEST
 
@@ -272,6 +288,7 @@ int main(void)
 	tcase_add_test(tc, nothing_outlives_a_reboot);
 	tcase_add_test(tc, what_may_be_another_machine_keeps_it);
 	tcase_add_test(tc, another_pid_namespace_keeps_it);
+	tcase_add_test(tc, another_time_namespace_keeps_it);
 	tcase_add_test(tc, a_copy_is_nobody_s);
 	tcase_add_test(tc, that_of_an_early_writer_is_understood);
 	tcase_add_test(tc, another_file_is_not_removed);

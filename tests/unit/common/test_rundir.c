@@ -3,6 +3,7 @@
 #include "common/protocol/rundir.h"
 
 #include "tests/check_suite.h"
+#include "tests/unit/time_namespace.h"
 #include "tests/unit/without_main.h"
 
 #include <check.h>
@@ -501,6 +502,43 @@ START_TEST(what_has_ended_has_no_start_time)
 }
 END_TEST
 
+static pid_t seen;
+static uint64_t seen_start, seen_common; /* of that process */
+
+/* 0, or which of the questions has the wrong answer. */
+static int see_the_start(void)
+{
+	uint64_t common = rundir_common_start(seen);
+
+	if (rundir_start_time(seen) < seen_start + 1000 * 100)
+		return 1;
+	return rundir_is_common_start(common, seen_common) ? 0 : 2;
+}
+
+static int see_it_without_main(void)
+{
+	return run_without_main(see_the_start);
+}
+
+START_TEST(all_time_namespaces_have_one_start_time)
+{
+	int (*const ways[])(void) = {see_the_start, see_it_without_main};
+	int status;
+
+	seen = getpid();
+	seen_start = rundir_start_time(seen);
+	seen_common = rundir_common_start(seen);
+	for (int i = 0; i < 2; i++) {
+		status = run_in_time_namespace(ways[i]);
+		ck_assert(!status || status == TIME_NAMESPACE_NONE);
+	}
+	ck_assert(rundir_is_common_start(5, 6));
+	ck_assert(rundir_is_common_start(6, 5));
+	ck_assert(!rundir_is_common_start(5, 7));
+	ck_assert(!rundir_is_common_start(7, 5));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rundir");
@@ -527,6 +565,7 @@ int main(void)
 	tcase_add_test(tcase, ids_never_look_like_pids);
 	tcase_add_test(tcase, job_id_from_environment_or_process);
 	tcase_add_test(tcase, what_has_ended_has_no_start_time);
+	tcase_add_test(tcase, all_time_namespaces_have_one_start_time);
 	suite_add_tcase(suite, tcase);
 	return check_suite_run(suite);
 }
