@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOG_PREFIX "memory limit: "
@@ -28,6 +29,8 @@
 #define TRIES      205
 #define TRY_US     100
 #define TRY_MAX_US 5000
+
+#define START_TICKS 8192 /* of 10 ms: 82 s */
 
 static struct {
 	size_t each[GPU_MAX];
@@ -123,6 +126,21 @@ static int find_root(pid_t *root)
 	return shortage();
 }
 
+/*
+ * The name that all processes below @root find. They may see its start time one tick apart if their time namespaces
+ * differ (rundir_common_start()). So it counts in whole START_TICKS: that leaves one case of 8,192 with two names. The
+ * PID namespace tells containers apart that have the same PID and were started at the same time.
+ */
+static void name_of(pid_t root, char id[RUNDIR_ID_SIZE])
+{
+	uint64_t start = rundir_common_start(root) / START_TICKS, space = 0;
+	struct stat st;
+
+	if (!stat("/proc/thread-self/ns/pid", &st))
+		space = st.st_ino;
+	rundir_make_id((space << 32) ^ (start << 22) ^ (uint64_t)root, id);
+}
+
 /* Returns 0 or a shortage: the job is not known yet, and must not get a wrong name for the process's life. */
 static int find_job(void)
 {
@@ -137,7 +155,7 @@ static int find_job(void)
 		rundir_job_id(found);
 	} else {
 		error = find_root(&root);
-		rundir_id_of(root, found);
+		name_of(root, found);
 	}
 	error = error ? error : shortage();
 	if (!error)

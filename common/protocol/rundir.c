@@ -445,14 +445,10 @@ bool rundir_is_common_start(uint64_t a, uint64_t b)
 void rundir_job_id(char id[RUNDIR_ID_SIZE])
 {
 	const char *job = setting_text(SETTING_JOB);
+	pid_t pid = getpid();
 
 	if (job && rundir_is_id(job))
 		memcpy(id, job, RUNDIR_ID_SIZE);
 	else
-		rundir_id_of(getpid(), id);
-}
-
-void rundir_id_of(pid_t pid, char id[RUNDIR_ID_SIZE])
-{
-	rundir_make_id((rundir_start_time(pid) << 22) ^ (uint64_t)pid, id);
+		rundir_make_id((rundir_start_time(pid) << 22) ^ (uint64_t)pid, id);
 }

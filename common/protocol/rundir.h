@@ -165,11 +165,7 @@ uint64_t rundir_common_start(pid_t pid);
 /* True if two processes may have found @a and @b for the same process. */
 bool rundir_is_common_start(uint64_t a, uint64_t b);
 
-/*
- * The id of this process's job: CUDAW_JOB, or an id made from its PID and start time; and such an id of the
- * process @pid.
- */
+/* The id of this process's job: CUDAW_JOB, or an id made from its PID and start time. */
 void rundir_job_id(char id[RUNDIR_ID_SIZE]);
-void rundir_id_of(pid_t pid, char id[RUNDIR_ID_SIZE]);
 
 #endif

@@ -4,12 +4,14 @@
 import json
 import os
 import shutil
+import subprocess
+import tempfile
 
 from simlib import MIB, SCRATCH, TSAN, kept_descriptors, shared, skipped, unsanitized
 from snapshotjobs import ask, directory, told
 from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw_ok, equal, faces, jobs, main
 from daemons import listed, start_daemon
-from harness import contains
+from harness import Skip, contains
 
 LIMIT = {"CUDAW_MEM": "64M"}
 FULL = "64 MiB, CUDA_ERROR_OUT_OF_MEMORY"
@@ -127,12 +129,12 @@ def other_jobs_have_their_own():
     second.result()
 
 
-def a_tree_of_processes_has_it_together():
+def a_tree_of_processes_has_it_together(start=""):
     """As in a container, also if it has several jobs: the first process has a scheduler's variable in its environment."""
-    fifo = os.path.join(SCRATCH, "tree")
+    fifo = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "tree")
     os.mkfifo(fifo)
     program = os.path.join(BUILD, "tests", "programs", "quota")
-    job = Job("/bin/sh", "-c", f"{program} --hold 5 --each-line 1 < {fifo} & read line; "
+    job = Job("/bin/sh", "-c", f"{start} {program} --hold 5 --each-line 1 < {fifo} & read line; "
               f"CUDAW_JOB=fedcba {program} < /dev/null", mode="path", env={"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_MEMORY_LIMIT_0": "65536k"})
     with open(fifo, "w", encoding="ascii"):
         job.wait_line("holds 40 MiB")
@@ -143,6 +145,14 @@ def a_tree_of_processes_has_it_together():
     other.wait_line(f"cuMemAlloc: {FULL}")
     other.result()
     job.result()
+
+
+def so_it_has_in_several_time_namespaces():
+    """As CRIU makes one for a process that it restores."""
+    start = "unshare --time --boottime 1000"
+    if subprocess.run([*start.split(), "true"], check=False).returncode:
+        raise Skip("no time namespace can be made")
+    a_tree_of_processes_has_it_together(start)
 
 
 def nvml_directory():
@@ -212,7 +222,8 @@ if TSAN:
 main(every_way_to_take_memory_ends_there, so_does_memory_that_is_left_to_the_driver,
      so_does_memory_with_translated_addresses, host_memory_is_not_limited,
      processes_of_a_job_have_it_together, an_image_has_nothing_of_the_account, a_paused_process_keeps_its_part, shared_memory_counts_once,
-     other_jobs_have_their_own, a_tree_of_processes_has_it_together, nvml_shows_it_to_programs_that_find_the_face,
+     other_jobs_have_their_own, a_tree_of_processes_has_it_together, so_it_has_in_several_time_namespaces,
+     nvml_shows_it_to_programs_that_find_the_face,
      nvml_shows_it_under_cudaw_run, cudawd_sees_the_whole_gpu, nvml_is_as_ever_without_a_limit,
      *shared("quota.py", leave_out=("every_way_to_take_memory_ends_there", "pytorch_obeys_it", "cupy_obeys_it",
                                     "jax_obeys_it", "nvidia_smi_shows_it")))

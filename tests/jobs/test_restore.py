@@ -16,7 +16,7 @@ from restorelib import Counting, criu_after, directory, need_criu, nobody_writes
 from detached import Detached
 from proclib import descriptors
 from json_docs import check_documented
-from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, jobs, main, until
+from gpulib import BUILD, CUDAW, Job, base_environment, check, cudaw_ok, equal, jobs, main, until
 
 
 def opened(pid):
@@ -141,6 +141,28 @@ def it_has_the_memory_limit_that_it_had():
     after = jobs()[job.pid]["gpu"][0]
     equal((after["limit"], after["limit_used"]), (before["limit"], before["limit_used"]), "its limit, and what it has")
     job.finish()
+
+
+def it_counts_where_it_is_restored():
+    """The processes that its command is a child of share a scheduler's limit with it."""
+    need_criu()
+    limit = {"CUDA_DEVICE_MEMORY_LIMIT": "64m"}
+    os.environ.update(limit)
+    try:
+        job, path = stopped()
+    finally:
+        del os.environ["CUDA_DEVICE_MEMORY_LIMIT"]
+    quota = os.path.join(BUILD, "tests", "programs", "quota")
+    steps = job.steps()
+    shell = Job("/bin/sh", "-c", f'"{CUDAW}" restore --wait "{path}" > "{path}.out" < /dev/null & read line; '
+                f'"{quota}" < /dev/null; echo done; wait', mode="path", env=limit)
+    until(lambda: job.steps() >= steps + 3, 60, "the job goes on")
+    shell.tell()
+    shell.wait_line("done")
+    left = [line for line in shell.lines if line.startswith("free ")]
+    equal(left, ["free 30 of 64 MiB, device 64"], "what it leaves")
+    job.finish()
+    shell.result()
 
 
 def others_see_that_it_is_in_its_snapshot():
@@ -323,7 +345,7 @@ def an_incremental_one_writes_what_changed():
 if __name__ == "__main__":
     main(a_job_goes_on_after_its_snapshot, a_restore_that_waits_ends_as_the_job_does, one_that_takes_turns,
          one_that_is_resumed_instead, a_stopped_job_goes_on_from_a_copy,
-         it_has_the_memory_limit_that_it_had, others_see_that_it_is_in_its_snapshot,
+         it_has_the_memory_limit_that_it_had, it_counts_where_it_is_restored, others_see_that_it_is_in_its_snapshot,
          its_descriptors_and_signals_are_as_they_were, inspect_tells_what_it_takes_and_needs,
          one_of_the_commands_session, twice_in_a_row, one_snapshot_starts_a_job_again_and_again,
          a_paused_job_stays_paused,
