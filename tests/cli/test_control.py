@@ -111,6 +111,14 @@ def test_an_id_goes_before_a_name():
     equal((by_id.requests, by_name.requests), (["pause"], []))
 
 
+def test_the_id_of_a_job_without_an_answer_is_not_the_name_of_another():
+    directory = Directory()
+    by_id = FakeJob(directory, answers={"status": silent}, env={"CUDAW_JOB": "abc123"})
+    by_name = FakeJob(directory, id="bbbbbb", name="abc123")
+    equal(cudaw("pause", "abc123").code, 3)
+    equal((by_id.requests, by_name.requests), ([], []))
+
+
 def test_a_name_of_two_jobs_lists_their_ids():
     directory = Directory()
     jobs = [FakeJob(directory, id=name, name="train") for name in ("aaaaaa", "bbbbbb", "bbbbbb")]
@@ -120,6 +128,23 @@ def test_a_name_of_two_jobs_lists_their_ids():
                         "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
     equal([job.requests for job in jobs], [[], [], []])
     equal(cudaw("pause", "aaaaaa").code, 0)
+
+
+def test_a_name_of_two_jobs_of_which_one_is_stopped():
+    """Nothing is sent to the one that answers, and the other is not continued."""
+    directory = Directory()
+    stopped = FakeJob(directory, answers={"status": silent}, env={"CUDAW_JOB": "aaaaaa", "CUDAW_NAME": "train"})
+    jobs = [FakeJob(directory, id="bbbbbb", name="train"), FakeJob(directory, id="cccccc", name="third")]
+    stop(stopped.pid)
+    for args in (["pause", "train"], ["pause", "--dry-run", "train"], ["resume", "train"], ["resume", "third", "train"],
+                 ["trim", "train"], ["wait", "train", "--for", "freed"],
+                 *(["snapshot", *options, "train", scratch()] for options in ([], ["--stop"], ["--gpu-only"]))):
+        result = cudaw(*args)
+        equal((args, result.code, result.out), (args, 2, ""))
+        assert re.fullmatch("cudaw: 'train' is the name of 2 jobs: "
+                            "(aaaaaa, bbbbbb|bbbbbb, aaaaaa); give an ID\n", result.err), result.err
+        equal((args, state(stopped.pid), [job.requests for job in jobs]), (args, "T", [[], []]))
+    equal((cudaw("pause", "bbbbbb").code, jobs[0].requests), (0, ["pause"]))
 
 
 def test_an_id_that_begins_another_one():

@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "common/clock.h"
 #include "common/patience.h"
+#include "common/settings.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -50,14 +51,28 @@ const char *job_error_text(int error)
 	}
 }
 
+/* As /proc has it; 0: unknown. */
+static char state_of(const struct job *job)
+{
+	struct process now;
+
+	return job->seen && process_find(job->pid, &now) && now.start == job->process.start
+		       ? now.state
+		       : 0;
+}
+
+bool job_is_suspended(const struct job *job)
+{
+	return state_of(job) == 'T';
+}
+
 bool job_is_stopped(const struct job *job)
 {
 	bool silent = job_is_silent(job) || job->error == -JOB_STOPPED;
-	struct process now;
+	char state = state_of(job);
 
 	/* A tracer like strace stops it for a moment, at each of its system calls. */
-	return job->seen && process_find(job->pid, &now) && now.start == job->process.start &&
-	       (now.state == 'T' || (now.state == 't' && silent));
+	return state == 'T' || (state == 't' && silent);
 }
 
 bool job_is_silent(const struct job *job)
@@ -356,6 +371,45 @@ out:
 	free(round.fds);
 }
 
+static void setting_of(const struct job *job, enum setting_id setting, char *buf, size_t size)
+{
+	char value[256];
+
+	scan_environment(&job->process, settings[setting].name, value, sizeof(value));
+	format_copy(buf, size, value);
+}
+
+/* What its environment says of a job that gives no answer. */
+static void read_environment(struct job *job)
+{
+	char id[2 * RUNDIR_ID_SIZE];
+
+	if (!job->seen || job_is_gone(job))
+		return;
+	setting_of(job, SETTING_JOB, id, sizeof(id));
+	if (rundir_is_id(id))
+		strcpy(job->status.id, id);
+	setting_of(job, SETTING_NAME, job->status.name, sizeof(job->status.name));
+}
+
+/* Ask those of @jobs that are not suspended: such a one would only let us wait. */
+static void ask_awake(struct job **jobs, size_t n, const struct job_request *request)
+{
+	struct job **awake = calloc(n + 1, sizeof(*awake));
+	size_t nawake = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		jobs[i]->error = awake ? 0 : -ENOMEM;
+		if (awake && job_is_suspended(jobs[i]))
+			jobs[i]->error = -JOB_STOPPED;
+		else if (awake)
+			awake[nawake++] = jobs[i];
+	}
+	if (nawake)
+		jobs_ask(awake, nawake, request);
+	free(awake);
+}
+
 void jobs_describe(struct job **jobs, size_t n)
 {
 	static const struct job_request request = {
@@ -366,7 +420,7 @@ void jobs_describe(struct job **jobs, size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		jobs[i]->status = (struct job_status){0};
-	jobs_ask(jobs, n, &request);
+	ask_awake(jobs, n, &request);
 	for (size_t i = 0; i < n; i++) {
 		struct job *job = jobs[i];
 
@@ -382,8 +436,10 @@ void jobs_describe(struct job **jobs, size_t n)
 		if (job_is_silent(job) && job_is_stopped(job))
 			job->error = -JOB_STOPPED;
 		job->described = !job->error;
-		if (job->error)
+		if (job->error) {
 			job->status = (struct job_status){0};
+			read_environment(job);
+		}
 	}
 }
 

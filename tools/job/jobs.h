@@ -126,7 +126,7 @@ struct job {
 	bool continued; /* it was stopped by a signal, and got SIGCONT from us */
 	bool selected, left_out;
 	bool by_driver; /* not under cudaw: the driver has paused it (tools/process/driver_child.h) */
-	bool described; /* status is filled in */
+	bool described; /* it has answered: status is filled in */
 	bool ready;     /* it has reported that it runs on; it may have ended since */
 	struct job_status status;
 	char past[512]; /* as in struct inside_drivers */
@@ -232,7 +232,10 @@ void job_give_memory(struct job *job, int fd);
 /* Send another line, in a line or tick function. */
 void job_say(struct job *job, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Send "status" to @jobs; described is set in those that gave a valid answer. */
+/*
+ * Send "status" to @jobs, except to suspended ones; described is set in those that gave a valid answer. Of the others
+ * status has only id and name, if the environment that they were started with tells these.
+ */
 void jobs_describe(struct job **jobs, size_t n);
 
 /* The same for all that are found by sockets. Returns 0 or -ENOMEM. */
@@ -244,9 +247,10 @@ bool job_is_in(const struct job *job, enum job_state state);
 /* Take one line of a status, or of the figures after a pause or resume. 0 or a negative errno. */
 int job_take_field(struct job *job, const struct line *line);
 
-/*
- * True if its process is stopped, by SIGSTOP or a terminal, and so cannot answer; or by a debugger, and has not answered.
- */
+/* True if its process is stopped by SIGSTOP or a terminal, and so cannot answer. */
+bool job_is_suspended(const struct job *job);
+
+/* The same, or a debugger has stopped it and it has not answered. */
 bool job_is_stopped(const struct job *job);
 
 /* True if it did not answer, or not even accept the call, in time: it may still run. */

@@ -110,8 +110,7 @@ bool select_relates(const struct job *job, const struct process *processes, size
 
 static bool same_job(const struct job *a, const struct job *b)
 {
-	return a == b || (a->described && b->described && a->uid == b->uid &&
-			  !strcmp(a->status.id, b->status.id));
+	return a == b || (*a->status.id && a->uid == b->uid && !strcmp(a->status.id, b->status.id));
 }
 
 /* A text that grows as far as its room. */
@@ -130,9 +129,18 @@ static void add_word(struct words *words, const char *word)
 		words->len = sizeof(words->text) - 1;
 }
 
+/* Or the PID, if the ID is unknown. */
+static void add_id(struct words *words, const struct job *job)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", job->pid);
+	add_word(words, *job->status.id ? job->status.id : number);
+}
+
 /*
  * The jobs that the process @pid belongs to: the first process of the first of them, and how many
- * jobs there are, with their IDs, or PIDs for those that do not answer, in @ids.
+ * jobs there are, with their IDs in @ids.
  */
 static struct job *find_related(const struct job_list *list, pid_t pid, size_t *njobs,
 				struct words *ids)
@@ -140,7 +148,6 @@ static struct job *find_related(const struct job_list *list, pid_t pid, size_t *
 	struct process processes[SELECT_PROCESSES];
 	size_t n = select_processes(pid, processes, SELECT_PROCESSES);
 	struct job **found = calloc(list->n + 1, sizeof(*found)), *first;
-	char number[16];
 
 	*njobs = 0;
 	for (size_t i = 0; i < list->n && n && found; i++) {
@@ -154,8 +161,7 @@ static struct job *find_related(const struct job_list *list, pid_t pid, size_t *
 		if (again)
 			continue;
 		found[(*njobs)++] = job;
-		snprintf(number, sizeof(number), "%d", job->pid);
-		add_word(ids, job->described ? job->status.id : number);
+		add_id(ids, job);
 	}
 	first = *njobs ? found[0] : NULL;
 	free(found);
@@ -229,31 +235,43 @@ bool select_pid(const struct job_list *list, pid_t pid)
 
 static bool is_called(const struct job *job, const char *target, bool by_name)
 {
-	return job->described && *target &&
-	       !strcmp(by_name ? job->status.name : job->status.id, target);
+	return *target && !strcmp(by_name ? job->status.name : job->status.id, target);
+}
+
+/* Number @i of the processes of @list, of which the starting ones are the last. */
+static const struct job *process_at(const struct job_list *list, size_t i)
+{
+	return i < list->n ? &list->jobs[i] : &list->starting[i - list->n];
 }
 
 /* True if a process before number @i of @list is of the same job, and has its name. */
 static bool is_counted(const struct job_list *list, size_t i)
 {
-	const struct job *job = &list->jobs[i];
+	const struct job *job = process_at(list, i);
 
-	for (const struct job *other = list->jobs; other < job; other++)
-		if (same_job(other, job) && !strcmp(other->status.name, job->status.name))
+	for (size_t k = 0; k < i; k++)
+		if (same_job(process_at(list, k), job) &&
+		    !strcmp(process_at(list, k)->status.name, job->status.name))
 			return true;
 	return false;
 }
 
-/* The IDs of the jobs that have the name @target, in @ids. Returns how many there are. */
+/*
+ * The IDs of the jobs that have the name @target, in @ids. Returns how many there are. A process that is starting and
+ * has no ID may be a helper of one of them.
+ */
 static size_t ids_of(const struct job_list *list, const char *target, struct words *ids)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < list->n; i++) {
-		if (!is_called(&list->jobs[i], target, true) || is_counted(list, i))
+	for (size_t i = 0; i < list->n + list->nstarting; i++) {
+		const struct job *job = process_at(list, i);
+
+		if (!is_called(job, target, true) || is_counted(list, i) ||
+		    (i >= list->n && !*job->status.id))
 			continue;
 		n++;
-		add_word(ids, list->jobs[i].status.id);
+		add_id(ids, job);
 	}
 	return n;
 }
@@ -277,17 +295,27 @@ static const struct job *find_starting(const struct job_list *list, const char *
 	return NULL;
 }
 
+/* Only its PID means a process that may get the request later than others of its job, or never. */
+static bool is_meant(const struct job *job)
+{
+	return job->described || job->error == -JOB_STOPPED;
+}
+
 bool select_job(struct job_list *list, const char *target)
 {
 	struct words ids = {0};
-	bool found = false;
+	bool called = false, found = false;
 
-	for (int by_name = 0; by_name < 2 && !found; by_name++) {
+	for (int by_name = 0; by_name < 2 && !called; by_name++) {
 		if (by_name && ids_of(list, target, &ids) > 1)
 			return false;
-		for (size_t i = 0; i < list->n; i++)
-			if (is_called(&list->jobs[i], target, by_name))
+		for (size_t i = 0; i < list->n; i++) {
+			if (!is_called(&list->jobs[i], target, by_name))
+				continue;
+			called = true;
+			if (is_meant(&list->jobs[i]))
 				list->jobs[i].selected = found = true;
+		}
 	}
 	return found;
 }
@@ -299,10 +327,8 @@ static const char *find_similar(const struct job_list *list, const char *target)
 	size_t count = 0;
 
 	for (size_t i = 0; words && i < list->n + list->nstarting; i++) {
-		const struct job *job = i < list->n ? &list->jobs[i] : &list->starting[i - list->n];
+		const struct job *job = process_at(list, i);
 
-		if (!job->described)
-			continue;
 		words[count++] = job->status.name;
 		words[count++] = job->status.id;
 	}

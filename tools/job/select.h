@@ -3,8 +3,8 @@
 #define CUDAW_SELECT_H
 /*
  * Finds the jobs of a list that a word of the command line means. A number is a PID first, and then
- * a name like any other word. IDs and names are only known of jobs that have been described
- * (jobs_describe()). A number that is none of these may be the PID of another
+ * a name like any other word. IDs and names are only known of jobs that have been asked
+ * (jobs_describe()), also without an answer. A number that is none of these may be the PID of another
  * process of a job.
  */
 #include "tools/job/jobs.h"
@@ -22,8 +22,8 @@ struct job *select_find_pid(const struct job_list *list, pid_t pid);
 bool select_pid(const struct job_list *list, pid_t pid);
 
 /*
- * Select the processes of the job whose ID, or else whose name, is @target. False if there is
- * none, or if several jobs have the name.
+ * Select the processes of the job whose ID, or else whose name, is @target, and that answer or are
+ * stopped. False if there is none, or if several jobs have the name, also without an answer.
  */
 bool select_job(struct job_list *list, const char *target);
 

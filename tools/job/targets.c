@@ -46,58 +46,11 @@ static void describe(struct targets *targets, bool all)
 	free(jobs);
 }
 
-/* A variable of the environment that @job was started with; empty if it is not visible. */
-static void environment_of(const struct job *job, const char *name, char *buf, size_t size)
-{
-	buf[0] = '\0';
-	if (job->seen)
-		scan_environment(&job->process, name, buf, size);
-}
-
-/* True if @job was started as a process of one of the jobs that @words name. */
-static bool is_part(const struct job *job, char **words, int n)
-{
-	char id[RUNDIR_ID_SIZE], name[sizeof(job->status.name)];
-
-	environment_of(job, settings[SETTING_JOB].name, id, sizeof(id));
-	environment_of(job, settings[SETTING_NAME].name, name, sizeof(name));
-	for (int i = 0; i < n; i++)
-		if (*words[i] && (!strcmp(words[i], id) || !strcmp(words[i], name)))
-			return true;
-	return false;
-}
-
-/* True if a word is the PID of a process that belongs to @job without being a job's own. */
-static bool is_related(const struct targets *targets, const struct job *job)
-{
-	struct process processes[SELECT_PROCESSES];
-
-	for (int i = 0; i < targets->nwords; i++) {
-		pid_t pid = select_pid_of(targets->words[i]);
-
-		if (!select_find_pid(&targets->list, pid) &&
-		    select_relates(job, processes,
-				   select_processes(pid, processes, SELECT_PROCESSES)))
-			return true;
-	}
-	return false;
-}
-
-/*
- * True if all jobs are meant, and @job may be one of them. A stopped process does not say which
- * GPUs it uses.
- */
-static bool is_among_all(const struct targets *targets, const struct job *job)
-{
-	return targets->all && !*targets->only.gpu && narrow_has_user(&targets->only, job);
-}
-
 void targets_id(const struct job *job, char id[RUNDIR_ID_SIZE])
 {
-	if (job->described)
-		snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
-	else
-		environment_of(job, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
+	snprintf(id, RUNDIR_ID_SIZE, "%s", job->status.id);
+	if (!*id && job->seen)
+		scan_environment(&job->process, settings[SETTING_JOB].name, id, RUNDIR_ID_SIZE);
 }
 
 /* A snapshot or restore that was killed with its children leaves those blocked that use NVML alone. */
@@ -164,14 +117,8 @@ static void wake_stopped(struct targets *targets)
 	for (size_t i = 0; i < targets->list.n; i++) {
 		struct job *job = &targets->list.jobs[i];
 
-		if (!job_is_stopped(job) ||
-		    !(job->selected || is_among_all(targets, job) ||
-		      is_part(job, targets->words, targets->nwords) || is_related(targets, job)))
+		if (!job->selected || targets->bears_stopped || !job_is_suspended(job))
 			continue;
-		if (targets->bears_stopped) {
-			job->selected = true;
-			continue;
-		}
 		job->continued =
 			targets->continues && (targets->dry_run || wake(targets, job, false));
 		if (job->continued && process_can_signal())
@@ -183,21 +130,34 @@ static void wake_stopped(struct targets *targets)
 	}
 }
 
-static bool is_borne(const struct targets *targets, const struct job *job)
+static bool select_word(struct job_list *list, const char *word)
 {
-	return targets->bears_stopped && job->selected && job->error == -JOB_STOPPED;
+	pid_t pid = select_pid_of(word);
+
+	return select_pid(list, pid) || select_job(list, word) || select_related(list, pid);
 }
 
-/* True if @word names a stopped process, which wake_stopped() has complained of or selected. */
-static bool is_dealt_with(const struct targets *targets, char **word)
+/* Ask those again that were stopped when they were asked. They may say only now that they are meant. */
+static void describe_woken(struct targets *targets)
 {
-	for (size_t i = 0; i < targets->list.n; i++) {
-		const struct job *job = &targets->list.jobs[i];
+	size_t n, nwoken = 0;
+	struct job **jobs = pick(&targets->list, true, &n);
 
-		if ((job->left_out || is_borne(targets, job)) && is_part(job, word, 1))
-			return true;
-	}
-	return false;
+	for (size_t i = 0; jobs && i < n; i++)
+		if (!jobs[i]->left_out && jobs[i]->error == -JOB_STOPPED)
+			jobs[nwoken++] = jobs[i];
+	if (jobs)
+		jobs_describe(jobs, nwoken);
+	free(jobs);
+	for (int i = 0; i < targets->nwords; i++)
+		select_word(&targets->list, targets->words[i]);
+}
+
+/* True if @job is selected though it is stopped. */
+static bool is_borne(const struct targets *targets, const struct job *job)
+{
+	return (targets->bears_stopped || (targets->dry_run && job->continued)) && job->selected &&
+	       job->error == -JOB_STOPPED;
 }
 
 /* True if a word is the PID of @job. */
@@ -222,8 +182,8 @@ static void spare_parts(struct targets *targets)
 		struct job *silent = &list->jobs[i];
 		bool any = false;
 
-		if (silent->described || job_is_gone(silent) || is_named(targets, silent) ||
-		    is_borne(targets, silent))
+		if ((silent->described && !silent->left_out) || job_is_gone(silent) ||
+		    is_named(targets, silent) || is_borne(targets, silent))
 			continue;
 		targets_id(silent, id);
 		for (size_t k = 0; k < list->n && *id; k++) {
@@ -263,6 +223,29 @@ static void select_all(struct targets *targets, struct job *job)
 	}
 }
 
+/* Select the jobs that the words mean, of all. False if one means several: then none is selected. */
+static bool select_meant(struct targets *targets)
+{
+	struct job_list *list = &targets->list;
+	bool refused = false;
+
+	for (int i = 0; i < targets->nwords; i++) {
+		const char *word = targets->words[i];
+		int code;
+
+		if (select_word(list, word))
+			continue;
+		code = select_explain(list, word);
+		targets_fail(targets, code);
+		refused |= code == EXIT_USAGE;
+	}
+	for (size_t i = 0; i < list->n; i++) {
+		select_all(targets, &list->jobs[i]);
+		list->jobs[i].selected &= !refused;
+	}
+	return !refused;
+}
+
 static void select_words(struct targets *targets)
 {
 	struct job_list *list = &targets->list;
@@ -270,20 +253,14 @@ static void select_words(struct targets *targets)
 
 	for (int i = 0; i < targets->nwords; i++)
 		look_up |= !select_pid(list, select_pid_of(targets->words[i]));
-	wake_stopped(targets);
 	describe(targets, look_up);
-	for (int i = 0; i < targets->nwords; i++) {
-		const char *word = targets->words[i];
-
-		if (!select_pid(list, select_pid_of(word)) && !select_job(list, word) &&
-		    !is_dealt_with(targets, targets->words + i) &&
-		    !select_related(list, select_pid_of(word)))
-			targets_fail(targets, select_explain(list, word));
-	}
+	if (!select_meant(targets))
+		return;
+	wake_stopped(targets);
+	describe_woken(targets);
 	for (size_t i = 0; i < list->n; i++) {
 		struct job *job = &list->jobs[i];
 
-		select_all(targets, job);
 		job->selected &= !job->left_out;
 		if (targets->continues && !targets->dry_run && job->selected && job->described &&
 		    job->seen && !job->continued)
@@ -361,9 +338,10 @@ struct job *targets_find_one(const char *verb, const char *word, bool one, struc
 
 	*code = targets_find(&targets);
 	*list = targets.list;
+	if (!*code)
+		*code = targets.code;
 	if (*code)
 		return NULL;
-	*code = targets.code;
 	for (size_t i = 0; i < list->n; i++) {
 		if (!list->jobs[i].selected)
 			continue;

@@ -28,7 +28,8 @@ void targets_fail(struct targets *targets, int code);
 
 /*
  * Find all jobs and select those that are meant. Words that mean no job are named on stderr, and
- * the code is set. Returns 0, or an exit code if the runtime directory cannot be used.
+ * the code is set. If a word means several jobs, the code is EXIT_USAGE (unless another came first),
+ * and nothing is selected or continued. Returns 0, or an exit code if the runtime directory cannot be used.
  */
 int targets_find(struct targets *targets);
 
