@@ -65,6 +65,18 @@ def test_states_are_those_of_the_page():
     equal({row["pid"]: (row["state"], row["error"]) for row in ps_json()}, {**jobs, stopped.pid: (None, "stopped")})
 
 
+def test_a_stopped_job_is_known_by_its_environment():
+    directory = Directory()
+    env = {"CUDAW_JOB": "aaaaaa", "CUDAW_NAME": "train"}
+    stopped = FakeJob(directory, answers={"status": silent}, env=env)
+    stop(stopped.pid)
+    FakeJob(directory, id="bbbbbb", name="other")
+    for word in ("train", "aaaaaa", str(stopped.pid)):
+        equal(cudaw("ps", "-o", "id,name,pid,state", word).out.split()[4:], ["aaaaaa", "train", str(stopped.pid), "stopped"])
+        equal(cudaw("ps", "--quiet", word).out, "aaaaaa\n")
+    equal({row["id"]: row["name"] for row in ps_json()}, {"aaaaaa": "train", "bbbbbb": "other"})
+
+
 def test_why_one_refuses_a_connection():
     directory = Directory()
     for end, error in (("failed no descriptor", "its program has no free descriptor (RLIMIT_NOFILE)"),

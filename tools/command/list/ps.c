@@ -140,7 +140,7 @@ static bool is_called(const struct job *job, const char *word)
 	const struct job_status *st = &job->status;
 
 	return job->pid == select_pid_of(word) ||
-	       (job->described && *word && (!strcmp(st->id, word) || !strcmp(st->name, word)));
+	       (*word && (!strcmp(st->id, word) || !strcmp(st->name, word)));
 }
 
 /* Keep the rows that @words mean. Several jobs of one name are all listed. Returns an exit code. */
@@ -170,7 +170,7 @@ static int narrow(struct listed *listed, char **words, int nwords)
 /* The word that means all of a job: its ID, or a PID if it has none that we know. */
 static void word_of(const struct job *job, char word[WORD_SIZE])
 {
-	if (job->described && *job->status.id)
+	if (*job->status.id)
 		snprintf(word, WORD_SIZE, "%s", job->status.id);
 	else
 		snprintf(word, WORD_SIZE, "%d", job->pid);

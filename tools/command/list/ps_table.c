@@ -70,6 +70,10 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
 	table_user(job->uid, cell[USER]);
 	if (job->seen)
 		format_duration(cell[AGE], process_age_ms(&job->process));
+	if (!job->by_driver)
+		snprintf(cell[ID], TABLE_CELL, "%s", st->id);
+	if (st->name[0])
+		format_copy(cell[NAME], TABLE_CELL, st->name);
 	if (!job->described) {
 		snprintf(cell[STATE], TABLE_CELL, "%s", job_error_text(job->error));
 		return;
@@ -79,9 +83,6 @@ static void fill_row(char (*cell)[TABLE_CELL], const struct job *job)
 		format_copy(cell[COMMAND], TABLE_CELL, st->command);
 	if (job->by_driver)
 		return;
-	snprintf(cell[ID], TABLE_CELL, "%s", st->id);
-	if (st->name[0])
-		format_copy(cell[NAME], TABLE_CELL, st->name);
 	for (int i = 0; i < st->ngpus && len < TABLE_CELL; i++)
 		len += snprintf(cell[GPU] + len, TABLE_CELL - len, "%s%d", i ? "," : "",
 				st->gpus[i].ordinal);

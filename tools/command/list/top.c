@@ -105,9 +105,9 @@ static void add_process(struct rows *rows, const struct job *job, const struct t
 
 static void fill_name(char *cell, const struct job *job)
 {
-	if (job->described && *job->status.name)
+	if (*job->status.name)
 		format_copy(cell, TABLE_CELL, job->status.name);
-	else if (job->described && *job->status.id)
+	else if (*job->status.id)
 		snprintf(cell, TABLE_CELL, "%s", job->status.id);
 	else
 		snprintf(cell, TABLE_CELL, "%d", job->pid);

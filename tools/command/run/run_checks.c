@@ -119,7 +119,7 @@ bool run_can_be_paused(const char *cmd)
 static bool is_named(const struct job *jobs, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
-		if (jobs[i].described && !strcmp(jobs[i].status.name, name))
+		if (!strcmp(jobs[i].status.name, name))
 			return true;
 	return false;
 }
