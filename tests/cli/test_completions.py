@@ -141,6 +141,7 @@ def test_bash_offers_what_fits_an_option_and_an_argument():
         (("cudaw", "pause", "--release", "=", ""), {"all", "memory"}),
         (("cudaw", "pause", "--release", "="), {"all", "memory"}),
         (("cudaw", "snapshot", "-c", "z"), {"zstd"}),
+        (("cudaw", "wait", "--for", ""), {"paused", "freed", "saved"}),
         (("cudaw", "run", "--class", ""), {"interactive", "batch"}),
         (("cudaw", "run", "--name", ""), set()),
         (("cudaw", "run", "--trace", ""), {"compopt -o default"}),

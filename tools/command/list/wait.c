@@ -26,7 +26,7 @@ const char help_wait[] =
 	"  freed   these are paused, and nothing of them is left on the GPU\n"
 	"  saved   a snapshot of the job is complete, and the job has not run since\n"
 	"\n"
-	"      --for STATE        the state: paused, freed or saved\n"
+	"      --for STATE        the state: 'paused', 'freed' or 'saved'\n"
 	"  -t, --timeout SECONDS  give up after this time (no limit)\n"
 	"  -j, --json             the outcome for each job, as a JSON array\n"
 	"  -h, --help             this text\n"
