@@ -281,7 +281,8 @@ def nothing_is_started_where_a_file_has_changed():
     for other in ("more\n", ""):
         with open(log, "w", encoding="utf-8") as file:
             file.write(text + other if other else text[:-1])
-        refuses(f"the job has {log} open: expected {size} bytes, found {size + len(other) - (not other)}")
+        refuses(f"the job has {log} open: expected {size} bytes, found {size + len(other) - (not other)}" +
+                (" ('truncate -s' can cut it off)" if other else "\n"))
     with open(log, "w", encoding="utf-8") as file:
         file.write(text)
     goes_on(job, path)

@@ -78,6 +78,7 @@ static void put_file(struct bytes *files, uint32_t id, const char *name, uint32_
 	struct bytes reg = {.n = 0}, entry = {.n = 0};
 
 	put_number(&reg, 1, id);
+	put_number(&reg, 2, S_ISDIR(mode) ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_APPEND);
 	put_number(&reg, 3, UINT64_MAX);
 	put_bytes(&reg, 5, "\x08\x00", 2);
 	put_bytes(&reg, 6, name, strlen(name));
@@ -164,10 +165,10 @@ START_TEST(what_has_to_be_there)
 	ck_assert_uint_eq(files.n, 3);
 	ck_assert_str_eq(files.list[0].path, "/data/log");
 	ck_assert_uint_eq(files.list[0].mode, S_IFREG | 0644);
-	ck_assert(files.list[0].sized);
+	ck_assert(files.list[0].sized && files.list[0].written);
 	ck_assert_uint_eq(files.list[0].size, 1234);
 	ck_assert_str_eq(files.list[1].path, "/data");
-	ck_assert(!files.list[1].sized && !files.list[1].socket);
+	ck_assert(!files.list[1].sized && !files.list[1].written && !files.list[1].socket);
 	ck_assert_str_eq(files.list[2].path, "/run/a");
 	ck_assert(files.list[2].socket);
 	ck_assert_uint_eq(files.list[2].uid, 1000);

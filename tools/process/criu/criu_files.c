@@ -4,6 +4,7 @@
 #include "checkpoint/snapshot/files/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 /* The numbers of fields and types in CRIU's .proto files. */
 enum { FILE_TYPE = 1, FILE_ID = 2, FILE_REG = 3, FILE_SOCKET = 16 };
 enum { TYPE_REG = 1, TYPE_SOCKET = 5, TYPE_TTY = 11 };
-enum { REG_NAME = 6, REG_SIZE = 8, REG_EXTERNAL = 9, REG_MODE = 10 };
+enum { REG_FLAGS = 2, REG_NAME = 6, REG_SIZE = 8, REG_EXTERNAL = 9, REG_MODE = 10 };
 enum { SOCKET_NAME = 11, SOCKET_PERMS = 13, SOCKET_DELETED = 15, PERMS_UID = 2 };
 enum { REMAP_ORIGINAL = 1 };
 enum { WIRE_NUMBER = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
@@ -187,6 +188,8 @@ static bool take_regular(struct reader *message, struct criu_file *file)
 	while (take_field(message, &field)) {
 		if (field.number == REG_NAME)
 			set_path(file, &field.inside);
+		else if (field.number == REG_FLAGS)
+			file->written = (field.value & O_ACCMODE) != O_RDONLY;
 		else if (field.number == REG_MODE)
 			file->mode = field.value;
 		else if (field.number == REG_EXTERNAL)

@@ -19,6 +19,7 @@ struct criu_file {
 	mode_t mode; /* of the inode, with its type; 0: not known */
 	bool sized;  /* CRIU requires the size to be the same */
 	uint64_t size;
+	bool written; /* it is open for writing */
 };
 
 struct criu_files {

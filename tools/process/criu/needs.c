@@ -113,8 +113,9 @@ static int check_opened(const struct snapshot *s, const struct criu_file *file)
 	if (file->sized && S_ISREG(st.st_mode) && file->size != (uint64_t)st.st_size) {
 		complain("%s: the job has %s open: expected %" PRIu64 " bytes, found %jd%s",
 			 s->path, file->path, file->size, (intmax_t)st.st_size,
-			 file->size < (uint64_t)st.st_size ? " ('truncate -s' can cut it off)"
-							   : "");
+			 file->written && file->size < (uint64_t)st.st_size
+				 ? " ('truncate -s' can cut it off)"
+				 : "");
 		return EXIT_FAILED;
 	}
 	return EXIT_DONE;
