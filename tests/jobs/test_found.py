@@ -214,6 +214,17 @@ def test_a_job_that_has_made_no_cuda_call():
         equal(len(rows()), 1, "the number of rows later")
 
 
+def test_a_name_that_a_starting_job_has_too():
+    with running(f"{job('twin', 'sleep 1000')} & {job('twin', ENDLESS)} & wait"):
+        found = until(lambda: (both := json.loads(cudaw("ps", "--json").out)) and
+                      sorted(row["state"] for row in both) == ["running", "starting"] and both, 20, "both are listed")
+        result = cudaw("pause", "twin")
+        equal((result.code, result.out), (2, ""))
+        contains(result.err, "'twin' is the name of 2 jobs: ")
+        for row in found:
+            equal(cudaw("pause", row["id"]).code, 0 if row["state"] == "running" else 3)
+
+
 def test_a_job_whose_cuda_calls_fail():
     """Behind a wrapper, which has called nothing: the row is that of the one that has."""
     code = "import ctypes, time; ctypes.CDLL(\"libcuda.so.1\").cuInit(0); time.sleep(1000)"
