@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 
-from clilib import BUILD, CUDAW, Directory, contains, cudaw, ends_with_us, equal, main, scratch, stop
+from clilib import BUILD, CUDAW, LIMIT_S, Directory, contains, cudaw, ends_with_us, equal, main, scratch, stop
 from harness import PATIENCE, TESTS, check, sleeping_as, until
 from json_docs import check_documented
 from proclib import descriptors
@@ -783,6 +783,11 @@ def test_yield():
     check_documented("yield", json.loads(result.out))
     first.wait("yield")
     until(lambda: second.mapped == SIZE, 5, "the second has its memory")
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for args in ["turns", "--json", "set", "quantum=1000"], ["yield", "--json", "second"]:
+            done = subprocess.run([CUDAW, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+                                  check=False)
+            equal((args, done.returncode, done.stderr), (args, 0, "cudaw: stdout: No space left on device\n"))
     result = cudaw("yield", "nobody", "second")
     equal(result.code, 3)
     contains(result.err, "nobody: no such job takes turns")

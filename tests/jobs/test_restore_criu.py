@@ -111,6 +111,19 @@ def a_dump_that_fails_where_nobody_listens():
     job.finish()
 
 
+def what_is_done_is_no_failure_where_nobody_listens():
+    need_criu()
+    path = directory()
+    job = Counting()
+    for output in "/dev/full", None:
+        with unheard() as nobody, open(output or os.devnull, "w", encoding="ascii") as full:
+            for args in ["snapshot", "--stop", str(job.pid), path], ["restore", path]:
+                done = subprocess.run([CUDAW, *args], env=base_environment(), check=False, timeout=300,
+                                      stdout=full if output else nobody, stderr=full if output else nobody)
+                equal((args, done.returncode, job.is_gone()), (args, 0, args[0] == "snapshot"), "the exit code")
+    job.finish()
+
+
 def a_dump_that_fails_leaves_a_paused_job_paused():
     env = pretended_criu(FAILS)
     path = directory()
@@ -208,6 +221,7 @@ def a_limit_of_the_file_size_does_no_harm():
 
 
 main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
-     a_dump_that_fails_where_nobody_listens, a_dump_that_fails_leaves_a_paused_job_paused,
+     a_dump_that_fails_where_nobody_listens, what_is_done_is_no_failure_where_nobody_listens,
+     a_dump_that_fails_leaves_a_paused_job_paused,
      an_interrupt_that_comes_too_late_hides_nothing, a_limit_of_the_file_size_does_no_harm,
      a_terminal_shows_how_far_it_is)

@@ -7,10 +7,12 @@ import fcntl
 import os
 import re
 import signal
+import subprocess
 import time
 
-from simlib import HELD, gpu_used, hold, is_stopped, let_go, waits_for_memory
-from gpulib import BUILD, RUNTIME_DIR, Job, check, cudaw, cudaw_ok, equal, hog, jobs, main, until
+from simlib import HELD, SCRATCH, gpu_used, hold, is_stopped, let_go, waits_for_memory
+from gpulib import (BUILD, CUDAW, PATIENCE, RUNTIME_DIR, Job, base_environment, check, cudaw, cudaw_ok, equal, hog, jobs,
+                    main, until)
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 GPU_MIB, CONTEXT_MIB = 4096, 64     # of the simulated GPU
@@ -214,8 +216,36 @@ def ended_as_it_runs_on():
     equal(job.wait_end(30), 0, "the exit status")
 
 
+def unwritten(*args):
+    """The exit codes of the command where its output cannot be written, and where nobody reads it."""
+    theirs, nobody = os.pipe()
+    os.close(theirs)
+    codes = []
+    for output in os.open("/dev/full", os.O_WRONLY), nobody:
+        done = subprocess.run([CUDAW, *map(str, args)], stdout=output, stderr=subprocess.PIPE, text=True, check=False,
+                              env=base_environment(), timeout=60 * PATIENCE)
+        os.close(output)
+        check(done.returncode < 0 or "cudaw: stdout: " in done.stderr, f"it says {done.stderr!r}")
+        codes.append(done.returncode)
+    return codes
+
+
+def lost_output_is_no_failure_of_what_was_done():
+    """The exit code tells what has become of the job. Without an action it tells that the output was lost."""
+    job, path = counter(), os.path.join(SCRATCH, "unwritten")
+    lost = [1, -signal.SIGPIPE]
+    for state, args in (("paused", ["pause", job.pid]), ("paused", ["wait", "--json", "--for", "paused", job.pid]),
+                        ("running", ["resume", "--json", job.pid]), ("running", ["trim", job.pid]),
+                        ("running", ["snapshot", "--gpu-only", job.pid, path])):
+        equal((unwritten(*args), job.state()), ([0, 0], state), f"the exit codes of {args}, and the state")
+    for args in ["ps"], ["pause", "--dry-run", job.pid], ["inspect", path], ["events"], ["pause", "-t", 1, "-h"]:
+        equal(unwritten(*args), lost, f"the exit codes of {args}")
+    goes_on(job)
+
+
 if __name__ == "__main__":
-    main(in_a_constructor, ended_as_it_runs_on, *[stopped_while_paused(by) for by in ("command", "signal")],
+    main(in_a_constructor, ended_as_it_runs_on, lost_output_is_no_failure_of_what_was_done,
+         *[stopped_while_paused(by) for by in ("command", "signal")],
          *[stopped_in(state) for state in (pausing, resuming)],
          *[ended_in(state, name) for state in (draining, pausing, resuming, waiting)
            for name in ENDING],

@@ -304,6 +304,8 @@ static int run_control(struct control *control)
 				.need = control->need};
 	int err = EXIT_DONE;
 
+	if (!targets->dry_run)
+		report_by_code();
 	control->rows = control->json ? json_array() : NULL;
 	how.rows = control->rows;
 	if (control->driver)

@@ -197,14 +197,17 @@ static int carry_out(int argc, char **argv)
 	return command->main(argc - 1, argv + 1);
 }
 
-/* The exit code is not 0 if output was lost. An earlier write may have failed, whose reason is gone. */
+/*
+ * The exit code is not 0 if output was lost, unless it tells what has become of jobs. An earlier write may have failed,
+ * whose reason is gone.
+ */
 static int said_all(int code)
 {
 	errno = 0;
 	if (!fflush(stdout) && !ferror(stdout))
 		return code;
 	complain("stdout: %s", errno ? strerror(errno) : "the output is not whole");
-	return code ? code : EXIT_FAILED;
+	return code || report_is_by_code() ? code : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -3,10 +3,24 @@
 
 #include "common/text.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define LINE 4096 /* bytes; a longer message is cut */
+
+static bool by_code;
+
+void report_by_code(void)
+{
+	by_code = true;
+	signal(SIGPIPE, SIG_IGN);
+}
+
+bool report_is_by_code(void)
+{
+	return by_code;
+}
 
 void complain(const char *fmt, ...)
 {

@@ -525,6 +525,7 @@ int cmd_wait(int argc, char **argv)
 	}
 	if (!names_given(argc, argv, "job", false))
 		return usage_error("wait");
+	report_by_code();
 	journals_init(&w.journals, true);
 	code = run(&w, argc - optind, argv + optind);
 	journals_free(&w.journals);

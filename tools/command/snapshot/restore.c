@@ -239,6 +239,8 @@ int cmd_restore(int argc, char **argv)
 		complain("--check has no --json");
 		return usage_error("restore");
 	}
+	if (!r.check)
+		report_by_code();
 	process_allow_descriptors();
 	return run(&r, argv[optind]);
 }

@@ -375,6 +375,8 @@ int cmd_snapshot(int argc, char **argv)
 	if (!names_given(argc, argv, "job or directory", false) || !check_options(&t))
 		return usage_error("snapshot");
 	t.target = argv[optind];
+	if (!t.check)
+		report_by_code();
 	/* A write beyond the limit of the file size fails: the job is to run on then. */
 	signal(SIGXFSZ, SIG_IGN);
 	process_allow_descriptors();

@@ -126,6 +126,7 @@ int cmd_turns_order(int argc, char **argv, bool json)
 			 !strcmp(order, "set") ? "KEY=VALUE" : "a GPU");
 		return usage_error("turns");
 	}
+	report_by_code();
 	snprintf(request, sizeof(request), "%s", order);
 	if (!strcmp(order, "set"))
 		code = add_words(request, sizeof(request), argc, argv);

@@ -65,6 +65,7 @@ int cmd_yield(int argc, char **argv)
 		return code;
 	if (!names_given(argc, argv, "job", false))
 		return usage_error("yield");
+	report_by_code();
 	rows = json_array();
 	for (int i = optind; i < argc; i++) {
 		const char *message;
@@ -75,7 +76,8 @@ int cmd_yield(int argc, char **argv)
 				      json_pack("{s:o, s:i, s:s?}", "job", output_text(argv[i]),
 						"code", code, "message", message));
 	}
-	code = json ? output_json(rows) : EXIT_DONE;
+	if (json)
+		output_json(rows);
 	json_decref(rows);
-	return first ? first : code;
+	return first;
 }

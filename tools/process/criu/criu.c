@@ -443,8 +443,6 @@ void criu_hold_signals(bool hold)
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(held_signals) / sizeof(held_signals[0]); i++)
 		sigaddset(&set, held_signals[i]);
-	/* A closed stdout or stderr must not end the command half way, nor later. */
-	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 

@@ -56,7 +56,7 @@ bool criu_dump(struct criu *criu, int images, const char *path, const struct cri
 
 /*
  * Block Ctrl-C and the like (@hold) while an interrupt would leave processes half done, or unblock
- * them. SIGPIPE is ignored from the first call on. And whether one of them has come meanwhile.
+ * them. And whether one of them has come meanwhile.
  */
 void criu_hold_signals(bool hold);
 bool criu_is_interrupted(void);
