@@ -7,7 +7,16 @@ import subprocess
 from clilib import LIMIT_S, equal, main, scratch
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contrib", "slurm", "requeue")
-STAND_INS = {"cudaw": 'echo "cudaw $*" >> "$SAID"; exit $ENDS',
+CUDAW = """
+echo "cudaw $*" >> "$SAID"
+[ "$SNAPSHOT" ] || exit $ENDS
+[ "$1" != snapshot ] || eval "$SNAPSHOT"
+echo $$ > "$SAID.pid"
+kill -USR1 $PPID
+read -r _ < "$SAID.fifo"
+exit $ENDS
+"""
+STAND_INS = {"cudaw": CUDAW,
              "scontrol": 'echo "scontrol $*" >> "$SAID"; [ -e "$SAID.away" ] || { : > "$SAID.away"; exit 1; }',
              "sleep": ""}
 
@@ -18,6 +27,7 @@ class Batch:
     def __init__(self, *files):
         self.path = scratch()
         self.saved = f"{self.path}/snapshots/7"
+        os.mkfifo(f"{self.path}/said.fifo")
         if files:
             os.makedirs(self.saved)
         for name in files:
@@ -32,7 +42,7 @@ class Batch:
         os.chmod(path, 0o755)
 
     def run(self, ends, **env):
-        """The exit code, and what was asked."""
+        """The exit code, and what was asked. With @SNAPSHOT Slurm warns it, and that is what the snapshot does."""
         said = f"{self.path}/said"
         self.write(said, "")
         done = subprocess.run(["sh", SCRIPT, "train"], stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False,
@@ -73,6 +83,29 @@ def test_it_goes_on():
     equal(batch.snapshots(), ["7"], "what is there then")
     equal(batch.run(0, **again), (0, restores), "what it does with a job that ends well")
     equal(batch.snapshots(), [], "what is there then")
+
+
+WHOLE = 'mkdir -p "$4"; : > "$4/manifest.json"'
+KILL = 'kill -KILL $(cat "$SAID.pid")'
+LET_END = ': > "$SAID.fifo"'
+GONE = 'while kill -0 $(cat "$SAID.pid") 2> /dev/null; do :; done'
+
+
+def test_what_becomes_of_the_job_decides():
+    """Not only the exit code of the command that takes the snapshot."""
+    requeues = ["scontrol requeue 7"] * 2
+    for snapshot, code, asked, left in (
+            ((WHOLE, KILL, "exit 0"), 0, requeues, ["7"]),
+            ((WHOLE, KILL, "exit 1"), 0, requeues, ["7"]),
+            ((WHOLE, KILL, GONE, "exit 1"), 0, requeues, ["7"]),
+            ((WHOLE, KILL, "kill -KILL $$"), 0, requeues, ["7"]),
+            ((KILL, GONE, "exit 1"), 137, [], []),      # by somebody else
+            ((LET_END, "exit 3"), 5, [], []),           # it has ended by itself
+            ((LET_END, GONE, "exit 3"), 5, [], [])):
+        batch = Batch()
+        takes = [f"cudaw snapshot --stop requeue-7 {batch.saved}"]
+        equal(batch.run(5, SLURM_JOB_ID="7", SNAPSHOT="; ".join(snapshot)), (code, BEGINS + takes + asked), snapshot)
+        equal(batch.snapshots(), left, snapshot)
 
 
 def test_without_slurm_it_does_nothing():
