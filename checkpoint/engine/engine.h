@@ -262,7 +262,7 @@ void engine_missing(size_t needed[GPU_MAX]);
 /* True if CUDAW_PREPARE is set: look for work of engine_tidy() from time to time. */
 bool engine_prepares(void);
 
-/* Bytes of a paused job that are in host memory, in the spill file, and in either. */
+/* Bytes of a paused job that are in host memory, in the spill file, and in either or in a snapshot alone. */
 size_t engine_paused_bytes(void);
 size_t engine_spilled_bytes(void);
 size_t engine_saved_bytes(void);

@@ -26,7 +26,9 @@ size_t engine_spilled_bytes(void)
 
 size_t engine_saved_bytes(void)
 {
-	return engine_paused_bytes() + engine_spilled_bytes();
+	size_t bytes = engine_paused_bytes() + engine_spilled_bytes();
+
+	return !bytes && engine_snapshot_dir() ? engine_snapshot_bytes() : bytes;
 }
 
 size_t engine_pool_bytes(void)

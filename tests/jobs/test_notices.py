@@ -49,6 +49,17 @@ def a_pause():
     check("every word right" in job.finish(), "the job did not verify its memory")
 
 
+def a_pause_into_a_snapshot():
+    """The job has its memory nowhere else then."""
+    job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10,
+              env={**TOLD, "CUDAW_SNAPSHOT_DIR": os.path.join(SCRATCH, "by-signal")})
+    job.wait_steps(3)
+    job.pause("signal")
+    told(job, r"paused, with 18.0 MiB of GPU memory; 'cudaw resume' lets it go on")
+    job.resume("signal")
+    check("every word right" in job.finish(), "the job did not verify its memory")
+
+
 def a_snapshot_is_no_pause():
     job = Job("counter", "--mib", 16, "--steps", FOREVER, "--step-ms", 10, env=TOLD)
     job.wait_steps(3)
@@ -176,6 +187,6 @@ def nobody_reads_what_it_says():
     job.result()
 
 
-main(a_pause, a_snapshot_is_no_pause, none_are_asked_for, a_turn,
+main(a_pause, a_pause_into_a_snapshot, a_snapshot_is_no_pause, none_are_asked_for, a_turn,
      an_idle_job_that_is_out_waits_for_nothing, an_allocation, the_memory_of_a_resume,
      nobody_reads_what_it_says)

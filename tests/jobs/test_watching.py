@@ -19,6 +19,7 @@ from gpulib import BUILD, CUDAW, RUNTIME_DIR, Job, Skip, base_environment, check
 
 ENDLESS = ("--steps", 1000000, "--step-ms", 10)
 JOURNAL, OLD = (os.path.join(RUNTIME_DIR, name) for name in ("events", "events.1"))
+MEMORY_MIB = 34     # of a Counting job
 DONE, FAILED, NO_JOB, TIMEOUT, UNSUPPORTED = 0, 1, 3, 5, 6
 
 
@@ -253,7 +254,9 @@ def saved_with_its_processes():
     path = directory()
     cudaw_ok("snapshot", "--stop", job.pid, path)
     equal(waiting.end(), (DONE, ""), "it is saved")
-    equal([(row["event"], row["text"]) for row in events(job)][-1], ("saved", path), "the event")
+    said = events(job)
+    equal((said[-1]["event"], said[-1]["text"]), ("saved", path), "the event")
+    equal([row["bytes"] for row in said if row["event"] == "paused"], [MEMORY_MIB << 20], "what has left the GPU")
 
 
 def who_asked():
