@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 
 from simlib import HELD, SCRATCH, hold, let_go, let_through
-from gpulib import CUDAW, base_environment, check, cudaw_ok, equal, main
+from gpulib import CUDAW, Skip, base_environment, check, cudaw_ok, equal, main
 from harness import PATIENCE, ends_with_us, until
 from restorelib import (STAND_IN, Counting, Terminal, directory, need_criu, nobody_writes_there, pretended_criu,
                         refused, unheard)
@@ -59,9 +59,11 @@ def without_a_criu_that_will_do():
         filtered = f"its process {job.pid} (counter) has a filter of system calls (seccomp)"
         check(filtered in done.stderr, done.stderr)
         check(filtered in refused("snapshot", job.pid, path, code=6, env=env, preexec_fn=filter_calls), "it is taken")
-        done = subprocess.run(["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", CUDAW, "doctor"],
+        done = subprocess.run(["setpriv", "--bounding-set=-net_admin,-sys_resource",
+                               "--inh-caps=-net_admin,-sys_resource", CUDAW, "doctor"],
                               env={**base_environment(), **env}, text=True, capture_output=True, check=False)
-        check("carry TCP connections, which needs CAP_NET_ADMIN" in " ".join(done.stdout.split()), done.stdout)
+        check("carry TCP connections, which needs CAP_NET_ADMIN, and jobs of other users, which needs CAP_SYS_RESOURCE"
+              in " ".join(done.stdout.split()), done.stdout)
     equal(job.state(), "running", "the state")
     said = cudaw_ok("snapshot", "--gpu-only", job.pid, path)
     check("'cudaw restore' cannot start it from there" in said, said)
@@ -69,6 +71,22 @@ def without_a_criu_that_will_do():
     check("mapped files; it has no process image" in cudaw_ok("inspect", path), "inspect says not")
     check("has no process image" in refused("restore", path), "restore does not say it")
     job.finish()
+
+
+def with_another_group_than_the_commands():
+    """What CRIU asks for of such a process takes CAP_SYS_RESOURCE, as of one with another user."""
+    if os.getuid() != 0:
+        raise Skip("process images take root")
+    env = {**base_environment(), **pretended_criu("echo Version: 4.2")}
+    job, other = Counting(), Counting(group=65534)
+    for target, args, code in (job, ["--check"], 0), (other, ["--check"], 6), (other, [], 6):
+        done = subprocess.run(["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", CUDAW, "snapshot",
+                               *args, str(target.pid), directory()], env=env, text=True, capture_output=True,
+                              check=False)
+        equal((done.returncode, "expected CAP_SYS_RESOURCE" in done.stderr), (code, code == 6), done.stderr)
+        equal(target.state(), "running", "the state")
+    job.finish()
+    other.finish()
 
 
 FAILS = """
@@ -220,7 +238,7 @@ def a_limit_of_the_file_size_does_no_harm():
     job.finish()
 
 
-main(without_a_criu_that_will_do, a_dump_that_fails_does_no_harm,
+main(without_a_criu_that_will_do, with_another_group_than_the_commands, a_dump_that_fails_does_no_harm,
      a_dump_that_fails_where_nobody_listens, what_is_done_is_no_failure_where_nobody_listens,
      a_dump_that_fails_leaves_a_paused_job_paused,
      an_interrupt_that_comes_too_late_hides_nothing, a_limit_of_the_file_size_does_no_harm,

@@ -375,7 +375,7 @@ static void check_criu(struct report *report)
 
 	if (criu_find(&criu)) {
 		finding = add(report, "CRIU", "%d.%d, %s", criu.major, criu.minor, criu.path);
-		if (!criu_may_repair(&criu))
+		if (!criu_may_carry_all(&criu))
 			because(finding, WARN, "%s", criu.why);
 		return;
 	}

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -114,6 +115,40 @@ bool criu_may_repair(struct criu *criu)
 	return false;
 }
 
+bool criu_may_carry_all(struct criu *criu)
+{
+	uint64_t has = capabilities(criu);
+	bool repairs = has & 1ULL << CAP_NET_ADMIN;
+	bool others = geteuid() || has & 1ULL << CAP_SYS_RESOURCE;
+
+	snprintf(criu->why, sizeof(criu->why), "%.300s is not permitted to carry %s%s%s",
+		 criu->path, repairs ? "" : "TCP connections, which needs CAP_NET_ADMIN",
+		 repairs || others ? "" : ", and ",
+		 others ? "" : "jobs of other users, which needs CAP_SYS_RESOURCE");
+	return repairs && others;
+}
+
+/* CRIU asks for the limits of each process, which takes its user and group, or CAP_SYS_RESOURCE (prlimit(2)). */
+static bool may_ask_limits(struct criu *criu, const struct tree *tree)
+{
+	char name[PROCESS_NAME];
+	struct rlimit limit;
+
+	if (capabilities(criu) & 1ULL << CAP_SYS_RESOURCE)
+		return true;
+	for (size_t i = 0; i < tree->n; i++) {
+		if (!prlimit(tree->pids[i], RLIMIT_CPU, NULL, &limit) || errno != EPERM)
+			continue;
+		snprintf(
+			criu->why, sizeof(criu->why),
+			"its process %d (%s) has another user or group, and %.200s is not permitted to "
+			"carry it: expected CAP_SYS_RESOURCE",
+			tree->pids[i], process_name(tree->pids[i], name), criu->path);
+		return false;
+	}
+	return true;
+}
+
 static bool has_filter(pid_t pid)
 {
 	char path[64], task[sizeof(path) + 16];
@@ -136,6 +171,8 @@ bool criu_may_take(struct criu *criu, const struct tree *tree)
 {
 	char name[PROCESS_NAME];
 
+	if (!may_ask_limits(criu, tree))
+		return false;
 	if (capabilities(criu) & 1ULL << CAP_SYS_ADMIN && !host_is_filtered("/proc/thread-self"))
 		return true;
 	for (size_t i = 0; i < tree->n; i++) {

@@ -32,9 +32,13 @@ bool criu_find(struct criu *criu);
 /* Whether CRIU may take and restore TCP connections (TCP_REPAIR, tcp(7)). False with criu->why. */
 bool criu_may_repair(struct criu *criu);
 
+/* The same, and for root whether CRIU may take the jobs of all users. False with criu->why. */
+bool criu_may_carry_all(struct criu *criu);
+
 /*
- * Whether CRIU may take the processes of @tree: if one has a filter of system calls, CRIU needs CAP_SYS_ADMIN, and must
- * have no such filter itself (PTRACE_O_SUSPEND_SECCOMP, ptrace(2)) [CRIU 4.2, seen]. False with criu->why.
+ * Whether CRIU may take the processes of @tree: if one has another user or group than the caller, CRIU needs
+ * CAP_SYS_RESOURCE (prlimit(2)); if one has a filter of system calls, it needs CAP_SYS_ADMIN, and must have no such
+ * filter itself (PTRACE_O_SUSPEND_SECCOMP, ptrace(2)) [CRIU 4.2, seen]. False with criu->why.
  */
 bool criu_may_take(struct criu *criu, const struct tree *tree);
 
